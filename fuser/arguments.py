@@ -99,7 +99,7 @@ def reduced_dims(
     return listed, None if dtype is None else as_dtype(dtype)
 
 
-def along_a_dim(function: Callable[..., Any]) -> Callable[..., Any]:
+def along_a_dim(function: Function) -> Function:
     """Decorates a function of ops, a tensor and `dim` to accept 0-dim tensors. As in torch, they
     count as tensors of one element along dim 0 or -1. If all tensors are 0-dim, so are the results.
     """
@@ -124,7 +124,7 @@ def along_a_dim(function: Callable[..., Any]) -> Callable[..., Any]:
             return tuple(ops.squeeze(t, [0]) for t in results)
         return ops._without_dim(results)
 
-    return call
+    return typing.cast(Function, call)
 
 
 def flagged(function: Function) -> Function:

@@ -8,52 +8,195 @@ value.
 
 import math
 import numbers
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fuser import _core
 from fuser._core import DataType, Scalar, Tensor
+from fuser.arguments import Operand
 from fuser.errors import UserError
-
-if TYPE_CHECKING:
-    from fuser.ops import Operand, Ops
-
-__all__ = [
-    "add_alpha",
-    "addcdiv",
-    "addcmul",
-    "celu",
-    "elu",
-    "gelu",
-    "hardshrink",
-    "hardsigmoid",
-    "hardswish",
-    "hardtanh",
-    "hypot",
-    "leaky_relu",
-    "log_add_exp",
-    "logit",
-    "logsigmoid",
-    "mish",
-    "prelu",
-    "relu6",
-    "rsub",
-    "segment_set",
-    "selu",
-    "softplus",
-    "softshrink",
-    "softsign",
-    "square",
-    "sub_alpha",
-    "tanhshrink",
-    "xlogy",
-]
+from fuser.ops.methods import composed
+from fuser.ops.primitives import Primitives
 
 # Constants of Klambauer et al., "Self-Normalizing Neural Networks" (2017).
 _SELU_ALPHA = 1.6732632423543772848170429916717
 _SELU_SCALE = 1.0507009873554804934193349852946
 
 
-def _promoted(ops: "Ops", *operands: "Operand", floating: bool = False) -> tuple[Any, ...]:
+@composed
+class Composites(Primitives):
+    """Ops composed of rows of the op table."""
+
+    def segment_set(self, x: Operand) -> Any:
+        """x itself. nvFuser takes it as a hint to segment the fusion; fuser finds segments
+        itself.
+        """
+        return self.set(x)
+
+    def add_alpha(self, a: Operand, b: Operand, alpha: Operand) -> Any:
+        """a + alpha * b."""
+        alpha, a, b = _scalable(self, alpha, a, b)
+        return self.add(a, _scaled(self, alpha, b))
+
+    def sub_alpha(self, a: Operand, b: Operand, alpha: Operand) -> Any:
+        """a - alpha * b."""
+        alpha, a, b = _scalable(self, alpha, a, b)
+        return self.sub(a, _scaled(self, alpha, b))
+
+    def rsub(self, a: Operand, b: Operand, alpha: Operand = 1) -> Any:
+        """b - alpha * a."""
+        alpha, a, b = _scalable(self, alpha, a, b)
+        return self.sub(b, _scaled(self, alpha, a))
+
+    def addcmul(self, x: Operand, t1: Operand, t2: Operand, value: Operand = 1) -> Any:
+        """x + value * t1 * t2."""
+        value, x, t1, t2 = _scalable(self, value, x, t1, t2)
+        return self.add(x, self.mul(_scaled(self, value, t1), t2))
+
+    def addcdiv(self, x: Operand, t1: Operand, t2: Operand, value: Operand = 1) -> Any:
+        """x + value * t1 / t2, a true division."""
+        value, x, t1, t2 = _scalable(self, value, x, t1, t2, floating=True)
+        return self.add(x, self.truediv(_scaled(self, value, t1), t2))
+
+    def square(self, x: Operand) -> Any:
+        """x * x; int64 for bool."""
+        if isinstance(x, Tensor | Scalar) and x.dtype() == DataType.Bool:
+            x = self.cast(x, DataType.Int)
+        return self.mul(x, x)
+
+    def hypot(self, a: Operand, b: Operand) -> Any:
+        """sqrt(a * a + b * b) without intermediate overflow; infinite if an operand is, even if the
+        other is NaN.
+        """
+        a, b = _promoted(self, a, b, floating=True)  # the least integer has no absolute value
+        a, b = self.abs(a), self.abs(b)
+        large, small = self.maximum(a, b), self.minimum(a, b)
+        ratio = self.truediv(small, large)
+        length = self.mul(large, self.sqrt(self.add(self.mul(ratio, ratio), 1.0)))
+        # 0 / 0 and inf / inf give NaN; there the larger operand is the result.
+        length = self.where(self.eq(large, 0.0), large, length)
+        infinite = self.logical_or(self.isinf(a), self.isinf(b))
+        return self.where(infinite, math.inf, length)
+
+    def log_add_exp(self, a: Operand, b: Operand) -> Any:
+        """log(exp(a) + exp(b)) without intermediate overflow."""
+        a, b = _promoted(self, a, b, floating=True)
+        large = self.maximum(a, b)
+        distance = self.neg(self.abs(self.sub(a, b)))
+        # Equal infinities: inf - inf is NaN, so return either operand.
+        same = self.logical_and(self.isinf(large), self.eq(a, b))
+        return self.where(same, large, self.add(large, self.log1p(self.exp(distance))))
+
+    def xlogy(self, a: Operand, b: Operand) -> Any:
+        """a * log(b), and 0 if a is 0 and b is not NaN."""
+        a, b = _promoted(self, a, b, floating=True)
+        zero = self.logical_and(self.eq(a, 0), self.logical_not(self.isnan(b)))
+        return self.where(zero, 0.0, self.mul(a, self.log(b)))
+
+    def logit(self, x: Operand) -> Any:
+        """log(x / (1 - x)); NaN outside [0, 1]."""
+        return self.log(self.truediv(x, self.sub(1.0, x)))
+
+    def gelu(self, x: Operand, approximate: str = "none") -> Any:
+        """x * Phi(x) with the standard normal distribution function Phi ("none"), or its tanh
+        approximation ("tanh").
+
+        Hendrycks and Gimpel, "Gaussian Error Linear Units" (2016). Raises UserError `gelu-1` for
+        another `approximate`.
+        """
+        if approximate == "none":
+            return self.gelu_erf(x)
+        if approximate == "tanh":
+            return self.gelu_tanh(x)
+        raise UserError(
+            f"gelu(): approximate: expected 'none' or 'tanh', got {approximate!r}", rule="gelu-1"
+        )
+
+    def mish(self, x: Operand) -> Any:
+        """x * tanh(softplus(x)). Misra, "Mish" (2019)."""
+        (x,) = _promoted(self, x, floating=True)
+        return self.mul(x, self.tanh(_softplus(self, x)))
+
+    def softplus(self, x: Operand, beta: float = 1.0, threshold: float = 20.0) -> Any:
+        """log(1 + exp(beta * x)) / beta, and x itself if beta * x > threshold."""
+        scaled = self.mul(x, beta)
+        return self.where(
+            self.gt(scaled, threshold), x, self.truediv(_softplus(self, scaled), beta)
+        )
+
+    def logsigmoid(self, x: Operand) -> Any:
+        """log(sigmoid(x)) = -softplus(-x)."""
+        (x,) = _promoted(self, x, floating=True)
+        return self.sub(self.minimum(x, 0.0), self.log1p(self.exp(self.neg(self.abs(x)))))
+
+    def softsign(self, x: Operand) -> Any:
+        """x / (1 + |x|)."""
+        (x,) = _promoted(self, x, floating=True)
+        return self.truediv(x, self.add(self.abs(x), 1.0))
+
+    def tanhshrink(self, x: Operand) -> Any:
+        """x - tanh(x)."""
+        return self.sub(x, self.tanh(x))
+
+    def hardtanh(self, x: Operand, min_val: float = -1.0, max_val: float = 1.0) -> Any:
+        """x clamped to [min_val, max_val]. Integers keep their type, and the bounds are truncated.
+        Integers count as float32 for bounds that torch refuses: infinite bounds, and negative
+        bounds of an unsigned type.
+        """
+        if isinstance(x, Tensor | Scalar) and x.dtype().kind == "Int":
+            least = 0 if x.dtype().torch_name.startswith("uint") else -math.inf
+            bounds = [_whole(self, v, least) for v in (min_val, max_val)]
+            if None not in bounds:
+                min_val, max_val = bounds
+        return self.clamp(_widened(self, x), min_val, max_val)
+
+    def relu6(self, x: Operand) -> Any:
+        """x clamped to [0, 6]; integers keep their type."""
+        return self.hardtanh(x, 0.0, 6.0)
+
+    def hardsigmoid(self, x: Operand) -> Any:
+        """(x + 3) / 6 clamped to [0, 1]."""
+        return self.truediv(self.relu6(self.add(x, 3.0)), 6.0)
+
+    def hardswish(self, x: Operand) -> Any:
+        """x * hardsigmoid(x)."""
+        return self.truediv(self.mul(x, self.relu6(self.add(x, 3.0))), 6.0)
+
+    def leaky_relu(self, x: Operand, negative_slope: float = 0.01) -> Any:
+        """x if x > 0, otherwise negative_slope * x."""
+        return self.where(self.gt(x, 0.0), x, self.mul(x, negative_slope))
+
+    def prelu(self, x: Operand, weight: Operand) -> Any:
+        """x if x > 0, otherwise weight * x; `weight` broadcasts against x."""
+        return self.where(self.gt(x, 0.0), x, self.mul(weight, x))
+
+    def elu(self, x: Operand, alpha: float = 1.0) -> Any:
+        """x if x > 0, otherwise alpha * (exp(x) - 1). Clevert et al. (2015)."""
+        return _exponential_unit(self, x, alpha, 1.0, 1.0)
+
+    def celu(self, x: Operand, alpha: float = 1.0) -> Any:
+        """x if x > 0, otherwise alpha * (exp(x / alpha) - 1). Barron (2017)."""
+        return _exponential_unit(self, x, alpha, 1.0, 1.0 / alpha)
+
+    def selu(self, x: Operand) -> Any:
+        """elu with the scale and alpha that preserve mean 0 and variance 1. Klambauer et al.
+        (2017).
+        """
+        return _exponential_unit(self, x, _SELU_ALPHA, _SELU_SCALE, 1.0)
+
+    def hardshrink(self, x: Operand, lambd: float = 0.5) -> Any:
+        """0 if |x| <= lambd, otherwise x."""
+        (x,) = _promoted(self, _widened(self, x), floating=True)
+        return self.where(self.le(self.abs(x), lambd), 0.0, x)
+
+    def softshrink(self, x: Operand, lambd: float = 0.5) -> Any:
+        """x moved towards 0 by lambd; 0 if |x| <= lambd."""
+        (x,) = _promoted(self, x, floating=True)
+        shrunk = self.sub(x, self.clamp(x, -lambd, lambd))
+        # The comparison also turns -0 into +0 and passes NaN on.
+        return self.where(self.le(self.abs(x), lambd), 0.0, shrunk)
+
+
+def _promoted(ops: Composites, *operands: Operand, floating: bool = False) -> tuple[Any, ...]:
     """Converts the operands to their common type, as torch does before it computes; an op on some
     of them alone would round to a narrower type. If `floating`, bool and integers count as float32.
     """
@@ -64,7 +207,7 @@ def _promoted(ops: "Ops", *operands: "Operand", floating: bool = False) -> tuple
     return tuple(_as_type(ops, x, wanted) for x in operands)
 
 
-def _as_type(ops: "Ops", x: Any, wanted: DataType) -> Any:
+def _as_type(ops: Composites, x: Any, wanted: DataType) -> Any:
     if isinstance(x, Tensor):
         return x if x.dtype().compute == wanted else ops.cast(x, wanted)
     if isinstance(x, Scalar):  # a scalar computed from numbers only keeps the wider type
@@ -73,54 +216,19 @@ def _as_type(ops: "Ops", x: Any, wanted: DataType) -> Any:
     return float(x) if wanted.kind == "Float" and isinstance(x, numbers.Real) else x
 
 
-def _widened(ops: "Ops", x: "Operand") -> Any:
+def _widened(ops: Composites, x: Operand) -> Any:
     """Casts a tensor of a half type to float32, for ops that would keep the half type."""
     if isinstance(x, Tensor) and x.dtype() != x.dtype().compute:
         return ops.cast(x, x.dtype().compute)
     return x
 
 
-def segment_set(ops: "Ops", x: "Operand") -> Any:
-    """x itself. nvFuser takes it as a hint to segment the fusion; fuser finds segments itself."""
-    return ops.set(x)
-
-
-def add_alpha(ops: "Ops", a: "Operand", b: "Operand", alpha: "Operand") -> Any:
-    """a + alpha * b."""
-    alpha, a, b = _scalable(ops, alpha, a, b)
-    return ops.add(a, _scaled(ops, alpha, b))
-
-
-def sub_alpha(ops: "Ops", a: "Operand", b: "Operand", alpha: "Operand") -> Any:
-    """a - alpha * b."""
-    alpha, a, b = _scalable(ops, alpha, a, b)
-    return ops.sub(a, _scaled(ops, alpha, b))
-
-
-def rsub(ops: "Ops", a: "Operand", b: "Operand", alpha: "Operand" = 1) -> Any:
-    """b - alpha * a."""
-    alpha, a, b = _scalable(ops, alpha, a, b)
-    return ops.sub(b, _scaled(ops, alpha, a))
-
-
-def addcmul(ops: "Ops", x: "Operand", t1: "Operand", t2: "Operand", value: "Operand" = 1) -> Any:
-    """x + value * t1 * t2."""
-    value, x, t1, t2 = _scalable(ops, value, x, t1, t2)
-    return ops.add(x, ops.mul(_scaled(ops, value, t1), t2))
-
-
-def addcdiv(ops: "Ops", x: "Operand", t1: "Operand", t2: "Operand", value: "Operand" = 1) -> Any:
-    """x + value * t1 / t2, a true division."""
-    value, x, t1, t2 = _scalable(ops, value, x, t1, t2, floating=True)
-    return ops.add(x, ops.truediv(_scaled(ops, value, t1), t2))
-
-
-def _is_one(value: "Operand") -> bool:
+def _is_one(value: Operand) -> bool:
     return isinstance(value, int) and value == 1
 
 
 def _scalable(
-    ops: "Ops", factor: "Operand", *operands: "Operand", floating: bool = False
+    ops: Composites, factor: Operand, *operands: Operand, floating: bool = False
 ) -> tuple[Any, ...]:
     """The factor and the operands, promoted; a factor of 1 does not take part in promotion."""
     if _is_one(factor):
@@ -128,119 +236,17 @@ def _scalable(
     return _promoted(ops, factor, *operands, floating=floating)
 
 
-def _scaled(ops: "Ops", value: "Operand", x: "Operand") -> Any:
+def _scaled(ops: Composites, value: Operand, x: Operand) -> Any:
     """value * x; omits a factor of 1."""
     return x if _is_one(value) else ops.mul(value, x)
 
 
-def square(ops: "Ops", x: "Operand") -> Any:
-    """x * x; int64 for bool."""
-    if isinstance(x, Tensor | Scalar) and x.dtype() == DataType.Bool:
-        x = ops.cast(x, DataType.Int)
-    return ops.mul(x, x)
-
-
-def hypot(ops: "Ops", a: "Operand", b: "Operand") -> Any:
-    """sqrt(a * a + b * b) without intermediate overflow; infinite if an operand is, even if the
-    other is NaN.
-    """
-    a, b = _promoted(ops, a, b, floating=True)  # the least integer has no absolute value
-    a, b = ops.abs(a), ops.abs(b)
-    large, small = ops.maximum(a, b), ops.minimum(a, b)
-    ratio = ops.truediv(small, large)
-    length = ops.mul(large, ops.sqrt(ops.add(ops.mul(ratio, ratio), 1.0)))
-    # 0 / 0 and inf / inf give NaN; there the larger operand is the result.
-    length = ops.where(ops.eq(large, 0.0), large, length)
-    infinite = ops.logical_or(ops.isinf(a), ops.isinf(b))
-    return ops.where(infinite, math.inf, length)
-
-
-def log_add_exp(ops: "Ops", a: "Operand", b: "Operand") -> Any:
-    """log(exp(a) + exp(b)) without intermediate overflow."""
-    a, b = _promoted(ops, a, b, floating=True)
-    large = ops.maximum(a, b)
-    distance = ops.neg(ops.abs(ops.sub(a, b)))
-    # Equal infinities: inf - inf is NaN, so return either operand.
-    same = ops.logical_and(ops.isinf(large), ops.eq(a, b))
-    return ops.where(same, large, ops.add(large, ops.log1p(ops.exp(distance))))
-
-
-def xlogy(ops: "Ops", a: "Operand", b: "Operand") -> Any:
-    """a * log(b), and 0 if a is 0 and b is not NaN."""
-    a, b = _promoted(ops, a, b, floating=True)
-    zero = ops.logical_and(ops.eq(a, 0), ops.logical_not(ops.isnan(b)))
-    return ops.where(zero, 0.0, ops.mul(a, ops.log(b)))
-
-
-def logit(ops: "Ops", x: "Operand") -> Any:
-    """log(x / (1 - x)); NaN outside [0, 1]."""
-    return ops.log(ops.truediv(x, ops.sub(1.0, x)))
-
-
-def gelu(ops: "Ops", x: "Operand", approximate: str = "none") -> Any:
-    """x * Phi(x) with the standard normal distribution function Phi ("none"), or its tanh
-    approximation ("tanh").
-
-    Hendrycks and Gimpel, "Gaussian Error Linear Units" (2016). Raises UserError `gelu-1` for
-    another `approximate`.
-    """
-    if approximate == "none":
-        return ops.gelu_erf(x)
-    if approximate == "tanh":
-        return ops.gelu_tanh(x)
-    raise UserError(
-        f"gelu(): approximate: expected 'none' or 'tanh', got {approximate!r}", rule="gelu-1"
-    )
-
-
-def mish(ops: "Ops", x: "Operand") -> Any:
-    """x * tanh(softplus(x)). Misra, "Mish" (2019)."""
-    (x,) = _promoted(ops, x, floating=True)
-    return ops.mul(x, ops.tanh(_softplus(ops, x)))
-
-
-def _softplus(ops: "Ops", x: "Operand") -> Any:
+def _softplus(ops: Composites, x: Operand) -> Any:
     """log(1 + exp(x)) = max(x, 0) + log1p(exp(-|x|)), without overflow or cancellation."""
     return ops.add(ops.maximum(x, 0.0), ops.log1p(ops.exp(ops.neg(ops.abs(x)))))
 
 
-def softplus(ops: "Ops", x: "Operand", beta: float = 1.0, threshold: float = 20.0) -> Any:
-    """log(1 + exp(beta * x)) / beta, and x itself if beta * x > threshold."""
-    scaled = ops.mul(x, beta)
-    return ops.where(ops.gt(scaled, threshold), x, ops.truediv(_softplus(ops, scaled), beta))
-
-
-def logsigmoid(ops: "Ops", x: "Operand") -> Any:
-    """log(sigmoid(x)) = -softplus(-x)."""
-    (x,) = _promoted(ops, x, floating=True)
-    return ops.sub(ops.minimum(x, 0.0), ops.log1p(ops.exp(ops.neg(ops.abs(x)))))
-
-
-def softsign(ops: "Ops", x: "Operand") -> Any:
-    """x / (1 + |x|)."""
-    (x,) = _promoted(ops, x, floating=True)
-    return ops.truediv(x, ops.add(ops.abs(x), 1.0))
-
-
-def tanhshrink(ops: "Ops", x: "Operand") -> Any:
-    """x - tanh(x)."""
-    return ops.sub(x, ops.tanh(x))
-
-
-def hardtanh(ops: "Ops", x: "Operand", min_val: float = -1.0, max_val: float = 1.0) -> Any:
-    """x clamped to [min_val, max_val]. Integers keep their type, and the bounds are truncated.
-    Integers count as float32 for bounds that torch refuses: infinite bounds, and negative bounds of
-    an unsigned type.
-    """
-    if isinstance(x, Tensor | Scalar) and x.dtype().kind == "Int":
-        least = 0 if x.dtype().torch_name.startswith("uint") else -math.inf
-        bounds = [_whole(ops, v, least) for v in (min_val, max_val)]
-        if None not in bounds:
-            min_val, max_val = bounds
-    return ops.clamp(_widened(ops, x), min_val, max_val)
-
-
-def _whole(ops: "Ops", bound: Any, least: float) -> Any:
+def _whole(ops: Composites, bound: Any, least: float) -> Any:
     """The bound as an integer, if it is finite and at least `least`."""
     if isinstance(bound, Scalar):
         return ops.cast(bound, DataType.Int)
@@ -248,62 +254,8 @@ def _whole(ops: "Ops", bound: Any, least: float) -> Any:
     return int(bound) if whole else None
 
 
-def relu6(ops: "Ops", x: "Operand") -> Any:
-    """x clamped to [0, 6]; integers keep their type."""
-    return hardtanh(ops, x, 0.0, 6.0)
-
-
-def hardsigmoid(ops: "Ops", x: "Operand") -> Any:
-    """(x + 3) / 6 clamped to [0, 1]."""
-    return ops.truediv(relu6(ops, ops.add(x, 3.0)), 6.0)
-
-
-def hardswish(ops: "Ops", x: "Operand") -> Any:
-    """x * hardsigmoid(x)."""
-    return ops.truediv(ops.mul(x, relu6(ops, ops.add(x, 3.0))), 6.0)
-
-
-def leaky_relu(ops: "Ops", x: "Operand", negative_slope: float = 0.01) -> Any:
-    """x if x > 0, otherwise negative_slope * x."""
-    return ops.where(ops.gt(x, 0.0), x, ops.mul(x, negative_slope))
-
-
-def prelu(ops: "Ops", x: "Operand", weight: "Operand") -> Any:
-    """x if x > 0, otherwise weight * x; `weight` broadcasts against x."""
-    return ops.where(ops.gt(x, 0.0), x, ops.mul(weight, x))
-
-
-def _exponential_unit(ops: "Ops", x: "Operand", alpha: float, scale: float, rate: float) -> Any:
+def _exponential_unit(ops: Composites, x: Operand, alpha: float, scale: float, rate: float) -> Any:
     """scale * x if x > 0, otherwise scale * alpha * (exp(rate * x) - 1)."""
     inner = x if rate == 1.0 else ops.mul(x, rate)
     positive = x if scale == 1.0 else ops.mul(x, scale)
     return ops.where(ops.gt(x, 0.0), positive, ops.mul(ops.expm1(inner), alpha * scale))
-
-
-def elu(ops: "Ops", x: "Operand", alpha: float = 1.0) -> Any:
-    """x if x > 0, otherwise alpha * (exp(x) - 1). Clevert et al. (2015)."""
-    return _exponential_unit(ops, x, alpha, 1.0, 1.0)
-
-
-def celu(ops: "Ops", x: "Operand", alpha: float = 1.0) -> Any:
-    """x if x > 0, otherwise alpha * (exp(x / alpha) - 1). Barron (2017)."""
-    return _exponential_unit(ops, x, alpha, 1.0, 1.0 / alpha)
-
-
-def selu(ops: "Ops", x: "Operand") -> Any:
-    """elu with the scale and alpha that preserve mean 0 and variance 1. Klambauer et al. (2017)."""
-    return _exponential_unit(ops, x, _SELU_ALPHA, _SELU_SCALE, 1.0)
-
-
-def hardshrink(ops: "Ops", x: "Operand", lambd: float = 0.5) -> Any:
-    """0 if |x| <= lambd, otherwise x."""
-    (x,) = _promoted(ops, _widened(ops, x), floating=True)
-    return ops.where(ops.le(ops.abs(x), lambd), 0.0, x)
-
-
-def softshrink(ops: "Ops", x: "Operand", lambd: float = 0.5) -> Any:
-    """x moved towards 0 by lambd; 0 if |x| <= lambd."""
-    (x,) = _promoted(ops, x, floating=True)
-    shrunk = ops.sub(x, ops.clamp(x, -lambd, lambd))
-    # The comparison also turns -0 into +0 and passes NaN on.
-    return ops.where(ops.le(ops.abs(x), lambd), 0.0, shrunk)

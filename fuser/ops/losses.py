@@ -6,16 +6,88 @@ nearest class.
 """
 
 import operator
-from typing import TYPE_CHECKING
 
 from fuser._core import DataType, Tensor
 from fuser.arguments import defined
 from fuser.errors import ShapeError, UserError
+from fuser.ops.methods import composed
+from fuser.ops.reductions import Reductions
 
-if TYPE_CHECKING:
-    from fuser.ops import Ops
 
-__all__ = ["cross_entropy", "nll_loss"]
+@composed
+class Losses(Reductions):
+    """Losses of classification."""
+
+    def nll_loss(
+        self,
+        input: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+    ) -> Tensor:
+        """-weight[target] * input[target], as torch.nn.functional.nll_loss: `input` holds log
+        probabilities; 0 if the target is `ignore_index`. "mean" divides by the sum of the weights.
+
+        Raises UserError `loss-1` for another `reduction`, ShapeError `loss-2` for another rank of
+        the target.
+        """
+        _check("nll_loss", input, target, reduction, input.ndim - 1)
+        classes = _Classes(self, input, target, weight, ignore_index)
+        return classes.loss(classes.look_up(input), reduction)
+
+    def cross_entropy(
+        self,
+        logits: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ) -> Tensor:
+        """nll_loss(log_softmax(logits), target), as torch.nn.functional.cross_entropy. The target
+        may also hold probabilities: floats of the shape of the logits.
+
+        Reads the logits at most twice and never stores the log probabilities. Raises as nll_loss().
+        """
+        probabilities = target.dtype().kind == "Float"
+        rank = logits.ndim if probabilities else logits.ndim - 1
+        _check("cross_entropy", logits, target, reduction, rank)
+        dim = 1 if logits.ndim > 1 else 0
+        largest = self.max(logits, dim, True, logits.dtype().compute, identity=True)
+        distance = self.sub(logits, largest)
+        log_total = self.log(self.sum(self.exp(distance), dim, True))
+        count = logits.size(dim)
+        if probabilities:
+            if label_smoothing > 0:
+                smooth = self.truediv(label_smoothing, count)
+                target = self.add(self.mul(target, 1.0 - label_smoothing), smooth)
+            terms = self.mul(self.sub(distance, log_total), target)
+            if weight is not None:
+                others = [d for d in range(logits.ndim) if d != dim]
+                terms = self.mul(terms, self.keep_dims(weight, logits, others))
+            loss = self.neg(self.sum(terms, dim))
+            if reduction == "none":
+                return loss
+            if reduction == "mean":
+                return self.mean(loss)
+            return self.sum(loss)
+
+        classes = _Classes(self, logits, target, weight, ignore_index)
+        chosen = self.sub(classes.look_up(logits), self.squeeze(largest, [dim]))
+        loss = classes.loss(self.sub(chosen, self.squeeze(log_total, [dim])), reduction)
+        if label_smoothing == 0:
+            return loss
+        terms = self.sub(distance, log_total)
+        if weight is not None:
+            terms = self.mul(terms, classes.along(weight))
+        spread = classes.zeroed(self.neg(self.sum(terms, dim)))
+        if reduction != "none":
+            spread = self.sum(spread)
+        if reduction == "mean":
+            spread = self.truediv(spread, classes.total())
+        even = self.mul(spread, self.truediv(label_smoothing, count))
+        return self.add(self.mul(loss, 1.0 - label_smoothing), even)
 
 
 def _check(op: str, logits: Tensor, target: Tensor, reduction: str, rank: int) -> None:
@@ -38,7 +110,7 @@ class _Classes:
 
     def __init__(
         self,
-        ops: "Ops",
+        ops: Losses,
         logits: Tensor,
         target: Tensor,
         weight: Tensor | None,
@@ -84,76 +156,3 @@ class _Classes:
             return loss
         loss = ops.sum(loss)
         return ops.truediv(loss, self.total()) if reduction == "mean" else loss
-
-
-def nll_loss(
-    ops: "Ops",
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-) -> Tensor:
-    """-weight[target] * input[target], as torch.nn.functional.nll_loss: `input` holds log
-    probabilities; 0 if the target is `ignore_index`. "mean" divides by the sum of the weights.
-
-    Raises UserError `loss-1` for another `reduction`, ShapeError `loss-2` for another rank of the
-    target.
-    """
-    _check("nll_loss", input, target, reduction, input.ndim - 1)
-    classes = _Classes(ops, input, target, weight, ignore_index)
-    return classes.loss(classes.look_up(input), reduction)
-
-
-def cross_entropy(
-    ops: "Ops",
-    logits: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
-) -> Tensor:
-    """nll_loss(log_softmax(logits), target), as torch.nn.functional.cross_entropy. The target may
-    also hold probabilities: floats of the shape of the logits.
-
-    Reads the logits at most twice and never stores the log probabilities. Raises as nll_loss().
-    """
-    probabilities = target.dtype().kind == "Float"
-    rank = logits.ndim if probabilities else logits.ndim - 1
-    _check("cross_entropy", logits, target, reduction, rank)
-    dim = 1 if logits.ndim > 1 else 0
-    largest = ops.max(logits, dim, True, logits.dtype().compute, identity=True)
-    distance = ops.sub(logits, largest)
-    log_total = ops.log(ops.sum(ops.exp(distance), dim, True))
-    count = logits.size(dim)
-    if probabilities:
-        if label_smoothing > 0:
-            smooth = ops.truediv(label_smoothing, count)
-            target = ops.add(ops.mul(target, 1.0 - label_smoothing), smooth)
-        terms = ops.mul(ops.sub(distance, log_total), target)
-        if weight is not None:
-            others = [d for d in range(logits.ndim) if d != dim]
-            terms = ops.mul(terms, ops.keep_dims(weight, logits, others))
-        loss = ops.neg(ops.sum(terms, dim))
-        if reduction == "none":
-            return loss
-        if reduction == "mean":
-            return ops.mean(loss)
-        return ops.sum(loss)
-
-    classes = _Classes(ops, logits, target, weight, ignore_index)
-    chosen = ops.sub(classes.look_up(logits), ops.squeeze(largest, [dim]))
-    loss = classes.loss(ops.sub(chosen, ops.squeeze(log_total, [dim])), reduction)
-    if label_smoothing == 0:
-        return loss
-    terms = ops.sub(distance, log_total)
-    if weight is not None:
-        terms = ops.mul(terms, classes.along(weight))
-    spread = classes.zeroed(ops.neg(ops.sum(terms, dim)))
-    if reduction != "none":
-        spread = ops.sum(spread)
-    if reduction == "mean":
-        spread = ops.truediv(spread, classes.total())
-    even = ops.mul(spread, ops.truediv(label_smoothing, count))
-    return ops.add(ops.mul(loss, 1.0 - label_smoothing), even)

@@ -6,21 +6,162 @@ units in the last place of float32 at max(|y|, 1), scaled by |weight|.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import fuser._core as _core
 from fuser._core import Scalar, Tensor
 from fuser.arguments import Number, Size, count_over, defined
 from fuser.errors import DTypeError, ShapeError
+from fuser.ops.methods import composed
+from fuser.ops.reductions import Reductions
 from fuser.ops.shapes import same_size
-
-if TYPE_CHECKING:
-    from fuser.ops import Ops
-
-__all__ = ["batch_norm", "group_norm", "instance_norm", "layer_norm", "rms_norm"]
 
 # Torch's default eps, by the dtype that it computes in.
 _EPSILON = {"float32": 2.0**-23, "float64": 2.0**-52}
+
+
+@composed
+class Normalizations(Reductions):
+    """Normalizations of layers, as in torch."""
+
+    def layer_norm(
+        self,
+        x: Tensor,
+        normalized_shape: Size | Sequence[Size],
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        eps: Scalar | Number = 1e-5,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """(x - mean) * rstd * weight + bias over the last dims, as torch.layer_norm; and mean and
+        rstd, with these dims of size 1.
+
+        weight and bias have the shape `normalized_shape`. Raises ShapeError `norm-shape-1` unless
+        the shape of x ends with it, DTypeError `norm-dtype-1` unless x has a floating point type.
+        """
+        _floating("layer_norm", x)
+        dims = _inner_dims(self, "layer_norm", x, normalized_shape)
+        y, mean, _, rstd = _standardized(self, x, dims, eps)
+        y = _scaled(self, y, weight, bias)
+        return y, self.keep_dims(mean, x, dims), self.keep_dims(rstd, x, dims)
+
+    def rms_norm(
+        self,
+        x: Tensor,
+        normalized_shape: Size | Sequence[Size],
+        weight: Tensor | None = None,
+        eps: Scalar | Number | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """x * rstd * weight over the last dims, rstd = 1 / sqrt(mean(x^2) + eps), as
+        torch.rms_norm; and rstd, with these dims of size 1. The default eps is the epsilon of the
+        compute type.
+
+        Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019). Raises as layer_norm().
+        """
+        _floating("rms_norm", x)
+        dims = _inner_dims(self, "rms_norm", x, normalized_shape)
+        if eps is None:
+            eps = _EPSILON[x.dtype().compute.torch_name]
+        rstd = self.rsqrt(self.add(self.mean(self.mul(x, x), dims, True), eps))
+        return _scaled(self, self.mul(x, rstd), weight, None), rstd
+
+    def group_norm(
+        self,
+        x: Tensor,
+        num_groups: int,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        eps: Scalar | Number = 1e-5,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """(x - mean) * rstd * weight + bias of x[N, C, ...], as torch.group_norm. mean and rstd,
+        returned as [N, num_groups], are over C / num_groups channels and all later dims.
+
+        weight and bias are [C]. Wu and He, "Group Normalization" (2018). Raises ShapeError
+        `norm-shape-2` for fewer than two dims, `split-dim-3` if num_groups does not divide C;
+        DTypeError `norm-dtype-1` unless x has a floating point type.
+        """
+        _floating("group_norm", x)
+        _ranked("group_norm", x)
+        grouped = self.split_dim(x, 1, [num_groups, -1])
+        y, mean, _, rstd = _standardized(self, grouped, list(range(2, grouped.ndim)), eps)
+
+        def per_group(parameter: Tensor | None) -> Tensor | None:
+            if parameter is None:
+                return None
+            places = [d not in (1, 2) for d in range(grouped.ndim)]
+            # Use the size scalars of x, so that the result has them too.
+            sizes = [grouped.size(1), grouped.size(2)]
+            return self.broadcast(self.split_dim(parameter, 0, sizes), places)
+
+        y = _scaled(self, y, per_group(weight), per_group(bias))
+        return self.merge_dims(y, 1, x.size(1)), mean, rstd
+
+    def batch_norm(
+        self,
+        arg: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        running_mean: Tensor | None,
+        running_var: Tensor | None,
+        momentum: Scalar | Number,
+        eps: Scalar | Number,
+        training: bool,
+        channels_last: bool = False,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """(arg - mean) * rstd * weight + bias per channel, as torch.batch_norm; and mean and rstd,
+        [C].
+
+        The channels are dim 1, or the last dim if `channels_last`. In training the statistics are
+        computed from `arg`, and running statistics become (1 - momentum) * running + momentum * new
+        as in-place outputs, with the unbiased variance. Otherwise the running statistics are used.
+        Ioffe and Szegedy, "Batch Normalization" (2015).
+
+        Raises ShapeError `norm-shape-2` for fewer than two dims, `norm-running-1` if running
+        statistics are needed but missing; DTypeError `norm-dtype-1` unless `arg` has a floating
+        point type.
+        """
+        return _per_channel(
+            self,
+            "batch_norm",
+            arg,
+            weight,
+            bias,
+            (running_mean, running_var),
+            momentum,
+            eps,
+            training,
+            channels_last,
+            instances=False,
+        )
+
+    def instance_norm(
+        self,
+        arg: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        running_mean: Tensor | None,
+        running_var: Tensor | None,
+        momentum: Scalar | Number,
+        eps: Scalar | Number,
+        use_input_stats: bool,
+        channels_last: bool = False,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """batch_norm() with separate statistics for each sample, as torch.instance_norm: mean and
+        rstd are [N, C] (running statistics: [C]). Their means over N update the running statistics.
+
+        Raises as batch_norm().
+        """
+        return _per_channel(
+            self,
+            "instance_norm",
+            arg,
+            weight,
+            bias,
+            (running_mean, running_var),
+            momentum,
+            eps,
+            use_input_stats,
+            channels_last,
+            instances=True,
+        )
 
 
 def _floating(op: str, x: Tensor) -> None:
@@ -33,7 +174,7 @@ def _floating(op: str, x: Tensor) -> None:
 
 
 def _inner_dims(
-    ops: "Ops", op: str, x: Tensor, normalized_shape: Size | Sequence[Size]
+    ops: Normalizations, op: str, x: Tensor, normalized_shape: Size | Sequence[Size]
 ) -> list[int]:
     """Returns the last dims, as many as `normalized_shape` has sizes. Sizes that are only known at
     run time are compared then, by a tensor without users: x keeps its own sizes, so that one kernel
@@ -59,7 +200,7 @@ def _inner_dims(
     return inner
 
 
-def _scaled(ops: "Ops", y: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+def _scaled(ops: Normalizations, y: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     """y * weight + bias; both are optional and broadcast."""
     if weight is not None:
         y = ops.mul(y, weight)
@@ -67,7 +208,7 @@ def _scaled(ops: "Ops", y: Tensor, weight: Tensor | None, bias: Tensor | None) -
 
 
 def _standardized(
-    ops: "Ops", x: Tensor, dims: Sequence[int], eps: Scalar | Number
+    ops: Normalizations, x: Tensor, dims: Sequence[int], eps: Scalar | Number
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Returns (x - mean) * rstd, and without `dims`: the mean, the sum of (x - mean)^2, and rstd =
     1 / sqrt(variance + eps).
@@ -79,79 +220,6 @@ def _standardized(
     return ops.mul(centered, ops.keep_dims(rstd, x, dims)), mean, total, rstd
 
 
-def layer_norm(
-    ops: "Ops",
-    x: Tensor,
-    normalized_shape: Size | Sequence[Size],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: Scalar | Number = 1e-5,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """(x - mean) * rstd * weight + bias over the last dims, as torch.layer_norm; and mean and rstd,
-    with these dims of size 1.
-
-    weight and bias have the shape `normalized_shape`. Raises ShapeError `norm-shape-1` unless the
-    shape of x ends with it, DTypeError `norm-dtype-1` unless x has a floating point type.
-    """
-    _floating("layer_norm", x)
-    dims = _inner_dims(ops, "layer_norm", x, normalized_shape)
-    y, mean, _, rstd = _standardized(ops, x, dims, eps)
-    y = _scaled(ops, y, weight, bias)
-    return y, ops.keep_dims(mean, x, dims), ops.keep_dims(rstd, x, dims)
-
-
-def rms_norm(
-    ops: "Ops",
-    x: Tensor,
-    normalized_shape: Size | Sequence[Size],
-    weight: Tensor | None = None,
-    eps: Scalar | Number | None = None,
-) -> tuple[Tensor, Tensor]:
-    """x * rstd * weight over the last dims, rstd = 1 / sqrt(mean(x^2) + eps), as torch.rms_norm;
-    and rstd, with these dims of size 1. The default eps is the epsilon of the compute type.
-
-    Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019). Raises as layer_norm().
-    """
-    _floating("rms_norm", x)
-    dims = _inner_dims(ops, "rms_norm", x, normalized_shape)
-    if eps is None:
-        eps = _EPSILON[x.dtype().compute.torch_name]
-    rstd = ops.rsqrt(ops.add(ops.mean(ops.mul(x, x), dims, True), eps))
-    return _scaled(ops, ops.mul(x, rstd), weight, None), rstd
-
-
-def group_norm(
-    ops: "Ops",
-    x: Tensor,
-    num_groups: int,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: Scalar | Number = 1e-5,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """(x - mean) * rstd * weight + bias of x[N, C, ...], as torch.group_norm. mean and rstd,
-    returned as [N, num_groups], are over C / num_groups channels and all later dims.
-
-    weight and bias are [C]. Wu and He, "Group Normalization" (2018). Raises ShapeError
-    `norm-shape-2` for fewer than two dims, `split-dim-3` if num_groups does not divide C;
-    DTypeError `norm-dtype-1` unless x has a floating point type.
-    """
-    _floating("group_norm", x)
-    _ranked("group_norm", x)
-    grouped = ops.split_dim(x, 1, [num_groups, -1])
-    y, mean, _, rstd = _standardized(ops, grouped, list(range(2, grouped.ndim)), eps)
-
-    def per_group(parameter: Tensor | None) -> Tensor | None:
-        if parameter is None:
-            return None
-        places = [d not in (1, 2) for d in range(grouped.ndim)]
-        # Use the size scalars of x, so that the result has them too.
-        sizes = [grouped.size(1), grouped.size(2)]
-        return ops.broadcast(ops.split_dim(parameter, 0, sizes), places)
-
-    y = _scaled(ops, y, per_group(weight), per_group(bias))
-    return ops.merge_dims(y, 1, x.size(1)), mean, rstd
-
-
 def _ranked(op: str, x: Tensor) -> None:
     if x.ndim < 2:
         raise ShapeError(
@@ -160,7 +228,9 @@ def _ranked(op: str, x: Tensor) -> None:
         )
 
 
-def _track(ops: "Ops", running: Tensor | None, value: Tensor, momentum: Scalar | Number) -> None:
+def _track(
+    ops: Normalizations, running: Tensor | None, value: Tensor, momentum: Scalar | Number
+) -> None:
     """running = (1 - momentum) * running + momentum * value, in place."""
     if running is None:
         return
@@ -172,7 +242,7 @@ def _track(ops: "Ops", running: Tensor | None, value: Tensor, momentum: Scalar |
 
 
 def _per_channel(
-    ops: "Ops",
+    ops: Normalizations,
     op: str,
     x: Tensor,
     weight: Tensor | None,
@@ -215,74 +285,6 @@ def _per_channel(
                 rule="norm-running-1",
             )
         mean, rstd = running_mean, ops.rsqrt(ops.add(running_var, eps))
-        y = ops.mul(ops.sub(x, along(mean)), along(rstd))
+        centered = ops.sub(x, ops.keep_dims(mean, x, others))
+        y = ops.mul(centered, ops.keep_dims(rstd, x, others))
     return _scaled(ops, y, along(weight), along(bias)), mean, rstd
-
-
-def batch_norm(
-    ops: "Ops",
-    arg: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    momentum: Scalar | Number,
-    eps: Scalar | Number,
-    training: bool,
-    channels_last: bool = False,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """(arg - mean) * rstd * weight + bias per channel, as torch.batch_norm; and mean and rstd, [C].
-
-    The channels are dim 1, or the last dim if `channels_last`. In training the statistics are
-    computed from `arg`, and running statistics become (1 - momentum) * running + momentum * new as
-    in-place outputs, with the unbiased variance. Otherwise the running statistics are used. Ioffe
-    and Szegedy, "Batch Normalization" (2015).
-
-    Raises ShapeError `norm-shape-2` for fewer than two dims, `norm-running-1` if running statistics
-    are needed but missing; DTypeError `norm-dtype-1` unless `arg` has a floating point type.
-    """
-    return _per_channel(
-        ops,
-        "batch_norm",
-        arg,
-        weight,
-        bias,
-        (running_mean, running_var),
-        momentum,
-        eps,
-        training,
-        channels_last,
-        instances=False,
-    )
-
-
-def instance_norm(
-    ops: "Ops",
-    arg: Tensor,
-    weight: Tensor | None,
-    bias: Tensor | None,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    momentum: Scalar | Number,
-    eps: Scalar | Number,
-    use_input_stats: bool,
-    channels_last: bool = False,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """batch_norm() with separate statistics for each sample, as torch.instance_norm: mean and rstd
-    are [N, C] (running statistics: [C]). Their means over N update the running statistics.
-
-    Raises as batch_norm().
-    """
-    return _per_channel(
-        ops,
-        "instance_norm",
-        arg,
-        weight,
-        bias,
-        (running_mean, running_var),
-        momentum,
-        eps,
-        use_input_stats,
-        channels_last,
-        instances=True,
-    )

@@ -13,17 +13,14 @@ random64 of the op table take torch's offset.
 import math
 from collections.abc import Sequence
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fuser import _core
 from fuser._core import DataType, Scalar, Tensor
 from fuser.arguments import Number, Size, as_dtype
 from fuser.errors import DTypeError, UserError
-
-if TYPE_CHECKING:
-    from fuser.ops import Ops
-
-__all__ = ["dropout", "normal", "rand_like", "randn_like", "uniform"]
+from fuser.ops.methods import composed
+from fuser.ops.primitives import Primitives
 
 # Bits of a number in [0, 1) that the type holds exactly. Half types use fewer than 24, because 1 -
 # 2^-24 would round to 1.
@@ -35,119 +32,124 @@ _DIGITS = {
     DataType.Float8_e4m3fn: 4,
     DataType.Float8_e5m2: 3,
 }
-
 # 32-bit words of torch's generator per op: one call of Philox.
 _WORDS = 4
 
 
-def uniform(
-    ops: "Ops",
-    minval: Scalar | Number,
-    maxval: Scalar | Number,
-    shape: Sequence[Size],
-    *,
-    rng_seed: Scalar | int | None = None,
-    rng_offset: Scalar | int | None = None,
-    dtype: Any = DataType.Float,
-) -> Tensor:
-    """minval + u * (maxval - minval), with u = k / 2^d uniform in [0, 1) and d the digits of
-    `dtype`: 53 for float64, 24 for float32, 11 for float16, 8 for bfloat16. The sum is rounded, so
-    `maxval` may occur unless it is u itself.
+@composed
+class Random(Primitives):
+    """Random numbers."""
 
-    `rng_seed` and `rng_offset`, numbers or integer Scalars, are given together: equal ones give
-    equal numbers. Without them, each run draws both from torch's default generator of the device
-    and advances it by 4, as an op of torch does. An offset is a quarter of torch's, as in nvFuser:
-    each op takes one, and 0, 1, 2, ... are independent. It is taken modulo 2^62. Element i uses the
-    words of Philox4x32-10 with key `rng_seed` and counter (rng_offset, i // 4), for float64
-    (rng_offset, i // 2).
+    def uniform(
+        self,
+        minval: Scalar | Number,
+        maxval: Scalar | Number,
+        shape: Sequence[Size],
+        *,
+        rng_seed: Scalar | int | None = None,
+        rng_offset: Scalar | int | None = None,
+        dtype: Any = DataType.Float,
+    ) -> Tensor:
+        """minval + u * (maxval - minval), with u = k / 2^d uniform in [0, 1) and d the digits of
+        `dtype`: 53 for float64, 24 for float32, 11 for float16, 8 for bfloat16. The sum is rounded,
+        so `maxval` may occur unless it is u itself.
 
-    Raises UserError `random-2` for one without the other, DTypeError `random-3` unless `dtype` is a
-    real float type, DTypeError `random-4` for a seed or an offset that is no integer, ShapeError
-    `full-1` for a negative size.
-    """
-    dtype = _real("uniform", dtype)
-    state = _state(ops, "uniform", rng_seed, rng_offset)
-    unit = _unit(ops, _elements(ops, shape), state, dtype)
-    if not (_is(minval, 0) and _is(maxval, 1)):
-        unit = ops.add(ops.mul(unit, _difference(ops, maxval, minval)), minval)
-    return _as(ops, unit, dtype)
+        `rng_seed` and `rng_offset`, numbers or integer Scalars, are given together: equal ones give
+        equal numbers. Without them, each run draws both from torch's default generator of the
+        device and advances it by 4, as an op of torch does. An offset is a quarter of torch's, as
+        in nvFuser: each op takes one, and 0, 1, 2, ... are independent. It is taken modulo 2^62.
+        Element i uses the words of Philox4x32-10 with key `rng_seed` and counter (rng_offset, i //
+        4), for float64 (rng_offset, i // 2).
 
+        Raises UserError `random-2` for one without the other, DTypeError `random-3` unless `dtype`
+        is a real float type, DTypeError `random-4` for a seed or an offset that is no integer,
+        ShapeError `full-1` for a negative size.
+        """
+        dtype = _real("uniform", dtype)
+        state = _state(self, "uniform", rng_seed, rng_offset)
+        unit = _unit(self, _elements(self, shape), state, dtype)
+        if not (_is(minval, 0) and _is(maxval, 1)):
+            unit = self.add(self.mul(unit, _difference(self, maxval, minval)), minval)
+        return _as(self, unit, dtype)
 
-def normal(
-    ops: "Ops",
-    mean: Scalar | Number,
-    std: Scalar | Number,
-    shape: Sequence[Size],
-    *,
-    rng_seed: Scalar | int | None = None,
-    rng_offset: Scalar | int | None = None,
-    dtype: Any = DataType.Float,
-) -> Tensor:
-    """Normal numbers mean + std * sqrt(-2 log(u)) * cos(2 pi v) (Box and Muller 1958), with u in
-    (0, 1] and v in [0, 1) of 24 bits each, or 53 bits for float64. Otherwise as uniform().
-    """
-    dtype = _real("normal", dtype)
-    state = _state(ops, "normal", rng_seed, rng_offset)
-    index = _elements(ops, shape)
-    if dtype == DataType.Double:
-        pairs = ops.mul(index, 2)
-        first = ops.logical_right_shift(ops.random64(pairs, *state), 11)
-        second = ops.logical_right_shift(ops.random64(ops.add(pairs, 1), *state), 11)
-        wide, digits = DataType.Double, 53
-    else:
-        bits = ops.random64(index, *state)
-        first = ops.cast(ops.logical_right_shift(bits, 40), DataType.Int32)
-        second = ops.logical_right_shift(ops.cast(bits, DataType.Int32), 8)
-        wide, digits = DataType.Float, 24
-    u = ops.mul(ops.cast(ops.add(first, 1), wide), 2.0**-digits)
-    angle = ops.mul(ops.cast(second, wide), 2 * math.pi * 2.0**-digits)
-    result = ops.mul(ops.sqrt(ops.mul(ops.log(u), -2.0)), ops.cos(angle))
-    if not _is(std, 1):
-        result = ops.mul(result, std)
-    if not _is(mean, 0):
-        result = ops.add(result, mean)
-    return _as(ops, result, dtype)
+    def normal(
+        self,
+        mean: Scalar | Number,
+        std: Scalar | Number,
+        shape: Sequence[Size],
+        *,
+        rng_seed: Scalar | int | None = None,
+        rng_offset: Scalar | int | None = None,
+        dtype: Any = DataType.Float,
+    ) -> Tensor:
+        """Normal numbers mean + std * sqrt(-2 log(u)) * cos(2 pi v) (Box and Muller 1958), with u
+        in (0, 1] and v in [0, 1) of 24 bits each, or 53 bits for float64. Otherwise as uniform().
+        """
+        dtype = _real("normal", dtype)
+        state = _state(self, "normal", rng_seed, rng_offset)
+        index = _elements(self, shape)
+        if dtype == DataType.Double:
+            pairs = self.mul(index, 2)
+            first = self.logical_right_shift(self.random64(pairs, *state), 11)
+            second = self.logical_right_shift(self.random64(self.add(pairs, 1), *state), 11)
+            wide, digits = DataType.Double, 53
+        else:
+            bits = self.random64(index, *state)
+            first = self.cast(self.logical_right_shift(bits, 40), DataType.Int32)
+            second = self.logical_right_shift(self.cast(bits, DataType.Int32), 8)
+            wide, digits = DataType.Float, 24
+        u = self.mul(self.cast(self.add(first, 1), wide), 2.0**-digits)
+        angle = self.mul(self.cast(second, wide), 2 * math.pi * 2.0**-digits)
+        result = self.mul(self.sqrt(self.mul(self.log(u), -2.0)), self.cos(angle))
+        if not _is(std, 1):
+            result = self.mul(result, std)
+        if not _is(mean, 0):
+            result = self.add(result, mean)
+        return _as(self, result, dtype)
 
+    def rand_like(
+        self,
+        arg: Tensor,
+        *,
+        rng_seed: Scalar | int | None = None,
+        rng_offset: Scalar | int | None = None,
+    ) -> Tensor:
+        """uniform() in [0, 1) with the shape and type of `arg`, as torch.rand_like."""
+        shape = self.shape(arg)
+        return self.uniform(
+            0, 1, shape, rng_seed=rng_seed, rng_offset=rng_offset, dtype=arg.dtype()
+        )
 
-def rand_like(
-    ops: "Ops",
-    arg: Tensor,
-    *,
-    rng_seed: Scalar | int | None = None,
-    rng_offset: Scalar | int | None = None,
-) -> Tensor:
-    """uniform() in [0, 1) with the shape and type of `arg`, as torch.rand_like."""
-    shape = ops.shape(arg)
-    return uniform(ops, 0, 1, shape, rng_seed=rng_seed, rng_offset=rng_offset, dtype=arg.dtype())
+    def randn_like(
+        self,
+        arg: Tensor,
+        *,
+        rng_seed: Scalar | int | None = None,
+        rng_offset: Scalar | int | None = None,
+    ) -> Tensor:
+        """normal() with mean 0 and deviation 1 and the shape and type of `arg`, as
+        torch.randn_like.
+        """
+        shape = self.shape(arg)
+        return self.normal(0, 1, shape, rng_seed=rng_seed, rng_offset=rng_offset, dtype=arg.dtype())
 
-
-def randn_like(
-    ops: "Ops",
-    arg: Tensor,
-    *,
-    rng_seed: Scalar | int | None = None,
-    rng_offset: Scalar | int | None = None,
-) -> Tensor:
-    """normal() with mean 0 and deviation 1 and the shape and type of `arg`, as torch.randn_like."""
-    shape = ops.shape(arg)
-    return normal(ops, 0, 1, shape, rng_seed=rng_seed, rng_offset=rng_offset, dtype=arg.dtype())
-
-
-def dropout(ops: "Ops", x: Tensor, p: float, training: bool = True) -> tuple[Tensor, Tensor]:
-    """(result, mask) as torch.native_dropout. Each element of `x` is kept with probability 1 - p,
-    according to mask, and divided by 1 - p; other elements become 0, also NaN. Without `training`
-    all elements are kept unchanged. Half types stay float32 until they are cast. Raises UserError
-    `dropout-1` unless p is a number in [0, 1].
-    """
-    if not (isinstance(p, int | float) and 0 <= p <= 1):
-        raise UserError(f"dropout(): p: expected a number in [0, 1], got {p!r}", rule="dropout-1")
-    if not training:
-        wide = ops.cast(x, x.dtype().compute)
-        return wide, ops.full(ops.shape(x), True, DataType.Bool)
-    draw = uniform(ops, 0, 1, ops.shape(x))
-    mask = ops.lt(draw, 1.0 - p)
-    scaled = ops.mul(x, 0.0 if p == 1 else 1.0 / (1.0 - p))
-    return ops.where(mask, scaled, 0.0), mask
+    def dropout(self, x: Tensor, p: float, training: bool = True) -> tuple[Tensor, Tensor]:
+        """(result, mask) as torch.native_dropout. Each element of `x` is kept with probability 1 -
+        p, according to mask, and divided by 1 - p; other elements become 0, also NaN. Without
+        `training` all elements are kept unchanged. Half types stay float32 until they are cast.
+        Raises UserError `dropout-1` unless p is a number in [0, 1].
+        """
+        if not (isinstance(p, int | float) and 0 <= p <= 1):
+            raise UserError(
+                f"dropout(): p: expected a number in [0, 1], got {p!r}", rule="dropout-1"
+            )
+        if not training:
+            wide = self.cast(x, x.dtype().compute)
+            return wide, self.full(self.shape(x), True, DataType.Bool)
+        draw = self.uniform(0, 1, self.shape(x))
+        mask = self.lt(draw, 1.0 - p)
+        scaled = self.mul(x, 0.0 if p == 1 else 1.0 / (1.0 - p))
+        return self.where(mask, scaled, 0.0), mask
 
 
 def _real(op: str, dtype: Any) -> DataType:
@@ -161,7 +163,7 @@ def _real(op: str, dtype: Any) -> DataType:
 
 
 def _state(
-    ops: "Ops", op: str, seed: Scalar | int | None, offset: Scalar | int | None
+    ops: Random, op: str, seed: Scalar | int | None, offset: Scalar | int | None
 ) -> tuple[Scalar | int, Scalar | int]:
     """Seed and offset in the form that random32 and random64 take."""
     if seed is None and offset is None:
@@ -189,7 +191,7 @@ def _state(
     return seed, words - 2**64 if words >= 2**63 else words
 
 
-def _elements(ops: "Ops", shape: Sequence[Size]) -> Tensor:
+def _elements(ops: Random, shape: Sequence[Size]) -> Tensor:
     """The row-major number of each element, as int64."""
     sizes = list(shape)
     if any(_is(_number(n), 0) for n in sizes):
@@ -208,7 +210,7 @@ def _elements(ops: "Ops", shape: Sequence[Size]) -> Tensor:
 
 
 def _unit(
-    ops: "Ops", index: Tensor, state: tuple[Scalar | int, Scalar | int], dtype: DataType
+    ops: Random, index: Tensor, state: tuple[Scalar | int, Scalar | int], dtype: DataType
 ) -> Tensor:
     """u of uniform(), in the compute type of `dtype`."""
     digits = _DIGITS[dtype]
@@ -217,11 +219,10 @@ def _unit(
     else:
         word = ops.cast(ops.random32(index, *state), DataType.Int32)
         bits = ops.logical_right_shift(word, 32 - digits)
-    unit: Tensor = ops.mul(ops.cast(bits, dtype.compute), 2.0**-digits)
-    return unit
+    return ops.mul(ops.cast(bits, dtype.compute), 2.0**-digits)
 
 
-def _as(ops: "Ops", value: Tensor, dtype: DataType) -> Tensor:
+def _as(ops: Random, value: Tensor, dtype: DataType) -> Tensor:
     return value if value.dtype() == dtype else ops.cast(value, dtype)
 
 
@@ -233,7 +234,7 @@ def _is(value: Any, number: int) -> bool:
     return isinstance(value, int | float) and value == number
 
 
-def _difference(ops: "Ops", a: Scalar | Number, b: Scalar | Number) -> Any:
+def _difference(ops: Random, a: Scalar | Number, b: Scalar | Number) -> Any:
     if isinstance(a, Scalar) or isinstance(b, Scalar):
         return ops.sub(a, b)
     return a - b

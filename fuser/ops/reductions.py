@@ -8,27 +8,160 @@ natural type and raise, as in torch.
 
 import math
 import operator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fuser import _core
 from fuser._core import DataType, Scalar, Tensor
 from fuser.arguments import Dims, as_dtype, count_over, defined, reduced_dims
 from fuser.errors import DTypeError, UserError
+from fuser.ops.methods import composed
+from fuser.ops.primitives import Primitives
 
-if TYPE_CHECKING:
-    from fuser.ops import Ops
 
-__all__ = [
-    "log_softmax",
-    "logsumexp",
-    "mean",
-    "norm",
-    "softmax",
-    "std",
-    "var",
-    "var_mean",
-    "welford",
-]
+@composed
+class Reductions(Primitives):
+    """Statistics composed of sums and maxima."""
+
+    def mean(
+        self,
+        arg: Tensor,
+        dims: Dims | DataType = None,
+        keepdim: bool = False,
+        dtype: Any = None,
+        *,
+        dim: int | None = None,
+    ) -> Tensor:
+        """sum(arg) / n over `dims`, as torch.mean; NaN over no elements. Arguments as for sum().
+
+        Raises DTypeError `mean-dtype-1` for bool and integers without `dtype`, and the errors of
+        sum().
+        """
+        which, wanted = reduced_dims("mean", arg, dims, dtype, dim)
+        if wanted is not None and arg.dtype() != wanted:
+            arg = self.cast(arg, wanted)
+        _floating("mean", arg)
+        # Multiply by 1 / n, computed on the host, as torch does on GPUs.
+        share = self.truediv(1.0, count_over(arg, which))
+        result: Tensor = self.mul(self.sum(arg, which, keepdim), share)
+        return _narrowed(self, result, wanted)
+
+    def var_mean(
+        self,
+        arg: Tensor,
+        dims: Dims = None,
+        correction: float = 1,
+        keepdim: bool = False,
+    ) -> tuple[Tensor, Tensor]:
+        """The variance sum(|arg - mean|^2) / max(n - correction, 0) over `dims`, and the mean. As
+        torch.var_mean: real for complex numbers, NaN over no elements.
+
+        Raises DTypeError `mean-dtype-1` for bool and integers.
+        """
+        which = _which("var_mean", arg, dims)
+        average, total = _moments(self, "var_mean", arg, which)
+        degrees = self.maximum(self.sub(count_over(arg, which), correction), 0)
+        variance = self.truediv(total, degrees)
+        return (
+            self.keep_dims(variance, arg, which, keepdim),
+            self.keep_dims(average, arg, which, keepdim),
+        )
+
+    def var(
+        self,
+        arg: Tensor,
+        dims: Dims = None,
+        correction: float = 1,
+        keepdim: bool = False,
+    ) -> Tensor:
+        """The variance over `dims`: the first result of var_mean()."""
+        return self.var_mean(arg, dims, correction, keepdim)[0]
+
+    def std(
+        self,
+        arg: Tensor,
+        dims: Dims = None,
+        correction: float = 1,
+        keepdim: bool = False,
+    ) -> Tensor:
+        """The square root of var()."""
+        return self.sqrt(self.var(arg, dims, correction, keepdim))
+
+    def welford(self, arg: Tensor, dims: Dims) -> tuple[Tensor, Tensor, Tensor]:
+        """The mean, the sum of |arg - mean|^2 and the count (int64) over `dims`."""
+        which = _which("welford", arg, dims)
+        average, total = _moments(self, "welford", arg, which)
+        return average, total, self.full(self.shape(total), count_over(arg, which), DataType.Int)
+
+    def norm(
+        self,
+        arg: Tensor,
+        p: Scalar | float = 2,
+        dims: Dims = None,
+        keepdim: bool = False,
+        dtype: Any = None,
+    ) -> Tensor:
+        """sum(|arg|^p)^(1/p) over `dims`, as torch.linalg.vector_norm: the maximum of |arg| for
+        inf, the minimum for -inf, the count of nonzero elements for 0. `arg` is cast to `dtype`
+        first. If p is only known at run time, all of these are computed.
+
+        Raises UserError `norm-1` for a p that is no number, DTypeError `mean-dtype-1` for bool and
+        integers; over no elements ShapeError `reduce-empty-1` for inf and a negative p.
+        """
+        if isinstance(p, Scalar) and p.value is not None:
+            p = p.value
+        is_number = isinstance(p, int | float) and not isinstance(p, bool) and not math.isnan(p)
+        if not is_number and not isinstance(p, Scalar):
+            raise UserError(f"norm(): p: expected a number, got {p!r}", rule="norm-1")
+        wanted = None if dtype is None else as_dtype(dtype)
+        if wanted is not None and arg.dtype() != wanted:
+            arg = self.cast(arg, wanted)
+        _floating("norm", arg)
+        which = _which("norm", arg, dims)
+        if isinstance(p, Scalar):
+            result = _norm_of_run(self, arg, p, which, keepdim)
+        elif p == 0:
+            real = _core.real_type(arg.dtype().compute)
+            result = self.sum(self.cast(self.ne(arg, 0), real), which, keepdim)
+        elif math.isinf(p):
+            size = self.abs(arg)
+            result = (self.max if p > 0 else self.min)(size, which, keepdim, size.dtype().compute)
+        elif p == 1:
+            result = self.sum(self.abs(arg), which, keepdim)
+        elif p == 2:
+            result = self.sqrt(self.sum(_magnitude_squared(self, arg), which, keepdim))
+        else:
+            # the norm of no elements is undefined: this unused minimum raises the error
+            if p < 0 and which:
+                self.min(self.abs(arg), which)
+            result = self.pow(self.sum(self.pow(self.abs(arg), float(p)), which, keepdim), 1.0 / p)
+        return _narrowed(self, result, None if wanted is None else _core.real_type(wanted))
+
+    def logsumexp(self, arg: Tensor, dims: Dims, keepdim: bool = False) -> Tensor:
+        """log(sum(exp(arg))) over `dims` without intermediate overflow, as torch.logsumexp: -inf
+        over no elements or only -inf, inf if an element is inf.
+        """
+        which = _which("logsumexp", arg, dims)
+        largest, _, total = _shifted(self, _as_float(self, arg), which)
+        # An infinite maximum is the result; its difference to itself is NaN.
+        result: Tensor = self.where(
+            self.isinf(largest), largest, self.add(largest, self.log(total))
+        )
+        return result if keepdim or not which else self.squeeze(result, which)
+
+    def softmax(self, x: Tensor, dim: int, dtype: Any = None) -> Tensor:
+        """exp(x - max) / sum(exp(x - max)) along `dim`, as torch.softmax: x is cast to `dtype`
+        first; NaN if a row contains inf or only -inf. Accuracy: log2(n) + 16 units in the last
+        place.
+        """
+        x = _as_float(self, x, dtype)
+        _, distance, total = _shifted(self, x, _normalized_dim("softmax", x, dim))
+        return _narrowed(self, self.mul(self.exp(distance), self.reciprocal(total)), dtype)
+
+    def log_softmax(self, x: Tensor, dim: int, dtype: Any = None) -> Tensor:
+        """log(softmax(x, dim, dtype)) as (x - max) - log(sum(exp(x - max)))."""
+        x = _as_float(self, x, dtype)
+        _, distance, total = _shifted(self, x, _normalized_dim("log_softmax", x, dim))
+        return _narrowed(self, self.sub(distance, self.log(total)), dtype)
 
 
 def _floating(op: str, arg: Tensor, dtype: Any = None) -> None:
@@ -50,38 +183,15 @@ def _which(op: str, arg: Tensor, dims: Dims) -> list[int]:
     return reduced_dims(op, arg, dims)[0]
 
 
-def mean(
-    ops: "Ops",
-    arg: Tensor,
-    dims: Dims | DataType = None,
-    keepdim: bool = False,
-    dtype: Any = None,
-    *,
-    dim: int | None = None,
-) -> Tensor:
-    """sum(arg) / n over `dims`, as torch.mean; NaN over no elements. Arguments as for sum().
-
-    Raises DTypeError `mean-dtype-1` for bool and integers without `dtype`, and the errors of sum().
-    """
-    which, wanted = reduced_dims("mean", arg, dims, dtype, dim)
-    if wanted is not None and arg.dtype() != wanted:
-        arg = ops.cast(arg, wanted)
-    _floating("mean", arg)
-    # Multiply by 1 / n, computed on the host, as torch does on GPUs.
-    share = ops.truediv(1.0, count_over(arg, which))
-    result: Tensor = ops.mul(ops.sum(arg, which, keepdim), share)
-    return _narrowed(ops, result, wanted)
-
-
-def _moments(ops: "Ops", op: str, arg: Tensor, which: list[int]) -> tuple[Tensor, Tensor]:
+def _moments(ops: Reductions, op: str, arg: Tensor, which: list[int]) -> tuple[Tensor, Tensor]:
     """Returns the mean over `which`, and the sum of |arg - mean|^2."""
     _floating(op, arg)
-    average = mean(ops, arg, which)
+    average = ops.mean(arg, which)
     deviation = ops.sub(arg, ops.keep_dims(average, arg, which))
     return average, ops.sum(_magnitude_squared(ops, deviation), which)
 
 
-def _magnitude_squared(ops: "Ops", x: Tensor) -> Tensor:
+def _magnitude_squared(ops: Reductions, x: Tensor) -> Tensor:
     """|x|^2, real for complex x."""
     if x.dtype().kind != "Complex":
         return ops.mul(x, x)
@@ -89,104 +199,9 @@ def _magnitude_squared(ops: "Ops", x: Tensor) -> Tensor:
     return ops.add(ops.mul(real, real), ops.mul(imag, imag))
 
 
-def var_mean(
-    ops: "Ops",
-    arg: Tensor,
-    dims: Dims = None,
-    correction: float = 1,
-    keepdim: bool = False,
-) -> tuple[Tensor, Tensor]:
-    """The variance sum(|arg - mean|^2) / max(n - correction, 0) over `dims`, and the mean. As
-    torch.var_mean: real for complex numbers, NaN over no elements.
-
-    Raises DTypeError `mean-dtype-1` for bool and integers.
-    """
-    which = _which("var_mean", arg, dims)
-    average, total = _moments(ops, "var_mean", arg, which)
-    degrees = ops.maximum(ops.sub(count_over(arg, which), correction), 0)
-    variance = ops.truediv(total, degrees)
-    return (
-        ops.keep_dims(variance, arg, which, keepdim),
-        ops.keep_dims(average, arg, which, keepdim),
-    )
-
-
-def var(
-    ops: "Ops",
-    arg: Tensor,
-    dims: Dims = None,
-    correction: float = 1,
-    keepdim: bool = False,
+def _norm_of_run(
+    ops: Reductions, arg: Tensor, p: Scalar, which: list[int], keepdim: bool
 ) -> Tensor:
-    """The variance over `dims`: the first result of var_mean()."""
-    return var_mean(ops, arg, dims, correction, keepdim)[0]
-
-
-def std(
-    ops: "Ops",
-    arg: Tensor,
-    dims: Dims = None,
-    correction: float = 1,
-    keepdim: bool = False,
-) -> Tensor:
-    """The square root of var()."""
-    result: Tensor = ops.sqrt(var(ops, arg, dims, correction, keepdim))
-    return result
-
-
-def welford(ops: "Ops", arg: Tensor, dims: Dims) -> tuple[Tensor, Tensor, Tensor]:
-    """The mean, the sum of |arg - mean|^2 and the count (int64) over `dims`."""
-    which = _which("welford", arg, dims)
-    average, total = _moments(ops, "welford", arg, which)
-    return average, total, ops.full(ops.shape(total), count_over(arg, which), DataType.Int)
-
-
-def norm(
-    ops: "Ops",
-    arg: Tensor,
-    p: Scalar | float = 2,
-    dims: Dims = None,
-    keepdim: bool = False,
-    dtype: Any = None,
-) -> Tensor:
-    """sum(|arg|^p)^(1/p) over `dims`, as torch.linalg.vector_norm: the maximum of |arg| for inf,
-    the minimum for -inf, the count of nonzero elements for 0. `arg` is cast to `dtype` first. If p
-    is only known at run time, all of these are computed.
-
-    Raises UserError `norm-1` for a p that is no number, DTypeError `mean-dtype-1` for bool and
-    integers; over no elements ShapeError `reduce-empty-1` for inf and a negative p.
-    """
-    if isinstance(p, Scalar) and p.value is not None:
-        p = p.value
-    is_number = isinstance(p, int | float) and not isinstance(p, bool) and not math.isnan(p)
-    if not is_number and not isinstance(p, Scalar):
-        raise UserError(f"norm(): p: expected a number, got {p!r}", rule="norm-1")
-    wanted = None if dtype is None else as_dtype(dtype)
-    if wanted is not None and arg.dtype() != wanted:
-        arg = ops.cast(arg, wanted)
-    _floating("norm", arg)
-    which = _which("norm", arg, dims)
-    if isinstance(p, Scalar):
-        result = _norm_of_run(ops, arg, p, which, keepdim)
-    elif p == 0:
-        real = _core.real_type(arg.dtype().compute)
-        result = ops.sum(ops.cast(ops.ne(arg, 0), real), which, keepdim)
-    elif math.isinf(p):
-        size = ops.abs(arg)
-        result = (ops.max if p > 0 else ops.min)(size, which, keepdim, size.dtype().compute)
-    elif p == 1:
-        result = ops.sum(ops.abs(arg), which, keepdim)
-    elif p == 2:
-        result = ops.sqrt(ops.sum(_magnitude_squared(ops, arg), which, keepdim))
-    else:
-        # the norm of no elements is undefined: this unused minimum raises the error
-        if p < 0 and which:
-            ops.min(ops.abs(arg), which)
-        result = ops.pow(ops.sum(ops.pow(ops.abs(arg), float(p)), which, keepdim), 1.0 / p)
-    return _narrowed(ops, result, None if wanted is None else _core.real_type(wanted))
-
-
-def _norm_of_run(ops: "Ops", arg: Tensor, p: Scalar, which: list[int], keepdim: bool) -> Tensor:
     """Computes a norm with p known at run time: computes all cases and selects one."""
     size = ops.abs(arg)
     kept = size.dtype().compute
@@ -199,11 +214,10 @@ def _norm_of_run(ops: "Ops", arg: Tensor, p: Scalar, which: list[int], keepdim: 
         ops.max(size, which, keepdim, kept, identity=True),
         ops.min(size, which, keepdim, kept, identity=True),
     )
-    result: Tensor = ops.where(ops.isinf(p), extreme, root)
-    return result
+    return ops.where(ops.isinf(p), extreme, root)
 
 
-def _shifted(ops: "Ops", x: Tensor, which: list[int]) -> tuple[Tensor, Tensor, Tensor]:
+def _shifted(ops: Reductions, x: Tensor, which: list[int]) -> tuple[Tensor, Tensor, Tensor]:
     """Returns the maximum over `which`, x minus the maximum, and the sum of the exponentials of the
     difference. The reduced dims stay, of size 1.
     """
@@ -212,7 +226,7 @@ def _shifted(ops: "Ops", x: Tensor, which: list[int]) -> tuple[Tensor, Tensor, T
     return largest, distance, ops.sum(ops.exp(distance), which, True)
 
 
-def _as_float(ops: "Ops", x: Tensor, dtype: Any = None) -> Tensor:
+def _as_float(ops: Reductions, x: Tensor, dtype: Any = None) -> Tensor:
     """x in `dtype`; bool and integers count as float32."""
     if dtype is not None:
         wanted = as_dtype(dtype)
@@ -220,32 +234,5 @@ def _as_float(ops: "Ops", x: Tensor, dtype: Any = None) -> Tensor:
     return ops.cast(x, DataType.Float) if x.dtype().kind in ("Bool", "Int") else x
 
 
-def _narrowed(ops: "Ops", result: Tensor, dtype: Any) -> Tensor:
+def _narrowed(ops: Reductions, result: Tensor, dtype: Any) -> Tensor:
     return result if dtype is None or result.dtype() == as_dtype(dtype) else ops.cast(result, dtype)
-
-
-def logsumexp(ops: "Ops", arg: Tensor, dims: Dims, keepdim: bool = False) -> Tensor:
-    """log(sum(exp(arg))) over `dims` without intermediate overflow, as torch.logsumexp: -inf over
-    no elements or only -inf, inf if an element is inf.
-    """
-    which = _which("logsumexp", arg, dims)
-    largest, _, total = _shifted(ops, _as_float(ops, arg), which)
-    # An infinite maximum is the result; its difference to itself is NaN.
-    result: Tensor = ops.where(ops.isinf(largest), largest, ops.add(largest, ops.log(total)))
-    return result if keepdim or not which else ops.squeeze(result, which)
-
-
-def softmax(ops: "Ops", x: Tensor, dim: int, dtype: Any = None) -> Tensor:
-    """exp(x - max) / sum(exp(x - max)) along `dim`, as torch.softmax: x is cast to `dtype` first;
-    NaN if a row contains inf or only -inf. Accuracy: log2(n) + 16 units in the last place.
-    """
-    x = _as_float(ops, x, dtype)
-    _, distance, total = _shifted(ops, x, _normalized_dim("softmax", x, dim))
-    return _narrowed(ops, ops.mul(ops.exp(distance), ops.reciprocal(total)), dtype)
-
-
-def log_softmax(ops: "Ops", x: Tensor, dim: int, dtype: Any = None) -> Tensor:
-    """log(softmax(x, dim, dtype)) as (x - max) - log(sum(exp(x - max)))."""
-    x = _as_float(ops, x, dtype)
-    _, distance, total = _shifted(ops, x, _normalized_dim("log_softmax", x, dim))
-    return _narrowed(ops, ops.sub(distance, ops.log(total)), dtype)

@@ -8,132 +8,269 @@ import functools
 import math
 import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fuser import _core
 from fuser._core import DataType, Scalar, Tensor
 from fuser.arguments import Number, Size, defined, known_number
 from fuser.errors import ShapeError, UserError
-
-if TYPE_CHECKING:
-    from fuser.ops import Ops
-
-__all__ = [
-    "cat",
-    "chunk",
-    "embedding_fwd",
-    "eye",
-    "flip",
-    "index_select",
-    "pad",
-    "reshape",
-    "roll",
-    "select",
-    "slice",
-    "stack",
-    "tril",
-    "triu",
-    "unsqueeze",
-]
-
+from fuser.ops.methods import composed
+from fuser.ops.reductions import Reductions
 
 # Maximum operands of one cat; longer lists become a cat of cats. A kernel has a limited number of
 # reads, and the fusion may be segmented between cats.
 _MOST = 48
 
 
-def slice(
-    ops: "Ops",
-    arg: Tensor,
-    start_indices: Sequence[Size],
-    end_indices: Sequence[Size | None],
-    strides: Sequence[Size] | None = None,
-    manual_normalization: bool = False,
-) -> Tensor:
-    """Elements start, start + stride, ... before end, of each dim. Moves no memory.
+@composed
+class Shapes(Reductions):
+    """Ops that move elements or select them by index."""
 
-    Bounds may be Scalars. As in torch indexing, negative bounds count from the end and all are
-    clamped into the dim; an end of None is the size. `manual_normalization` asserts that bounds are
-    in range; it has no effect here. Raises ShapeError `slice-1` unless there is one bound for every
-    dim, `slice-2` for strides below 1, DTypeError `slice-3` for bounds that are no integers,
-    Unsupported `number-1` for a stride that is only known at run time.
-    """
-    if len(end_indices) != arg.ndim:
-        raise ShapeError(
-            f"slice(t{arg.id}): expected {arg.ndim} end_indices, one for each dim, got "
-            f"{len(end_indices)}{defined(arg)}",
-            rule="slice-1",
-        )
-    ends: list[Size] = [arg.size(d) if e is None else e for d, e in enumerate(end_indices)]
-    steps = [known_number("slice", "strides", n) for n in strides or [1] * len(ends)]
-    return _core.slice(ops._builder, arg, list(start_indices), ends, steps)
+    def slice(
+        self,
+        arg: Tensor,
+        start_indices: Sequence[Size],
+        end_indices: Sequence[Size | None],
+        strides: Sequence[Size] | None = None,
+        manual_normalization: bool = False,
+    ) -> Tensor:
+        """Elements start, start + stride, ... before end, of each dim. Moves no memory.
 
+        Bounds may be Scalars. As in torch indexing, negative bounds count from the end and all are
+        clamped into the dim; an end of None is the size. `manual_normalization` asserts that bounds
+        are in range; it has no effect here. Raises ShapeError `slice-1` unless there is one bound
+        for every dim, `slice-2` for strides below 1, DTypeError `slice-3` for bounds that are no
+        integers, Unsupported `number-1` for a stride that is only known at run time.
+        """
+        if len(end_indices) != arg.ndim:
+            raise ShapeError(
+                f"slice(t{arg.id}): expected {arg.ndim} end_indices, one for each dim, got "
+                f"{len(end_indices)}{defined(arg)}",
+                rule="slice-1",
+            )
+        ends: list[Size] = [arg.size(d) if e is None else e for d, e in enumerate(end_indices)]
+        steps = [known_number("slice", "strides", n) for n in strides or [1] * len(ends)]
+        return _core.slice(self._builder, arg, list(start_indices), ends, steps)
 
-def flip(ops: "Ops", arg: Tensor, dims: Sequence[int]) -> Tensor:
-    """Reverses these dims, as torch.flip. Moves no memory. Raises ShapeError `flip-1` for a dim out
-    of range, `flip-2` for a duplicate dim.
-    """
-    return _core.flip(ops._builder, arg, list(dims))
+    def flip(self, arg: Tensor, dims: Sequence[int]) -> Tensor:
+        """Reverses these dims, as torch.flip. Moves no memory. Raises ShapeError `flip-1` for a dim
+        out of range, `flip-2` for a duplicate dim.
+        """
+        return _core.flip(self._builder, arg, list(dims))
 
+    def pad(
+        self,
+        arg: Tensor,
+        pad_widths: Sequence[Size],
+        value: Scalar | Number | None = None,
+    ) -> Tensor:
+        """Pads with `value` (default 0), as torch.nn.functional.pad: pad_widths has two numbers per
+        dim, before and after, the innermost dim first; dims without widths are unchanged. Negative
+        widths remove elements. Padding is not read from memory.
 
-def pad(
-    ops: "Ops",
-    arg: Tensor,
-    pad_widths: Sequence[Size],
-    value: Scalar | Number | None = None,
-) -> Tensor:
-    """Pads with `value` (default 0), as torch.nn.functional.pad: pad_widths has two numbers per
-    dim, before and after, the innermost dim first; dims without widths are unchanged. Negative
-    widths remove elements. Padding is not read from memory.
+        Raises ShapeError `pad-1` for an odd number of widths or too many, `pad-3` for a size below
+        0, DTypeError `pad-2` for widths that are no integers, and the errors of full() for a value.
+        """
+        widths = list(pad_widths)
+        if len(widths) % 2 or len(widths) > 2 * arg.ndim:
+            raise ShapeError(
+                f"pad(t{arg.id}): expected two widths for each of at most {arg.ndim} dims, got "
+                f"{len(widths)}{defined(arg)}",
+                rule="pad-1",
+            )
+        before: list[Size] = [0] * arg.ndim
+        after: list[Size] = [0] * arg.ndim
+        for i in range(len(widths) // 2):
+            before[arg.ndim - 1 - i] = widths[2 * i]
+            after[arg.ndim - 1 - i] = widths[2 * i + 1]
+        return _core.pad(self._builder, arg, before, after, 0 if value is None else value)
 
-    Raises ShapeError `pad-1` for an odd number of widths or too many, `pad-3` for a size below 0,
-    DTypeError `pad-2` for widths that are no integers, and the errors of full() for a value.
-    """
-    widths = list(pad_widths)
-    if len(widths) % 2 or len(widths) > 2 * arg.ndim:
-        raise ShapeError(
-            f"pad(t{arg.id}): expected two widths for each of at most {arg.ndim} dims, got "
-            f"{len(widths)}{defined(arg)}",
-            rule="pad-1",
-        )
-    before: list[Size] = [0] * arg.ndim
-    after: list[Size] = [0] * arg.ndim
-    for i in range(len(widths) // 2):
-        before[arg.ndim - 1 - i] = widths[2 * i]
-        after[arg.ndim - 1 - i] = widths[2 * i + 1]
-    return _core.pad(ops._builder, arg, before, after, 0 if value is None else value)
+    def cat(self, tensors: Sequence[Tensor], dim: int = 0, manual_padding: bool = False) -> Tensor:
+        """Concatenates the tensors along `dim` in their common type, as torch.cat. Operands are
+        read in place, without a copy.
 
+        With `manual_padding`, as in programs that nvFuser generated, each tensor has been padded
+        with zeros to the shape of the result; then the result is their sum (-0.0 becomes 0.0).
 
-def cat(
-    ops: "Ops", tensors: Sequence[Tensor], dim: int = 0, manual_padding: bool = False
-) -> Tensor:
-    """Concatenates the tensors along `dim` in their common type, as torch.cat. Operands are read in
-    place, without a copy.
+        Raises ShapeError `cat-1` for no tensors, `cat-2` for a dim out of range, `cat-3` for
+        different ranks, `cat-5` for different sizes in other dims.
+        """
+        given = _listed(tensors)
+        if len(given) > _MOST and not manual_padding:
+            parts = [self.cat(given[i : i + _MOST], dim) for i in range(0, len(given), _MOST)]
+            return self.cat(parts, dim)
+        if given:
+            dtype = given[0].dtype()
+            for t in given[1:]:
+                dtype = _core.promote_types(dtype, t.dtype())
+            if manual_padding:
+                whole = functools.reduce(self.add, given)
+                return whole if whole.dtype() == dtype else self.cast(whole, dtype)
+            given = [t if t.dtype() == dtype else self.cast(t, dtype) for t in given]
+        return _core.cat(self._builder, given, dim)
 
-    With `manual_padding`, as in programs that nvFuser generated, each tensor has been padded with
-    zeros to the shape of the result; then the result is their sum (-0.0 becomes 0.0).
+    def stack(self, tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+        """Stacks the tensors along a new dim, as torch.stack. Raises as cat() does."""
+        return self.cat([self.unsqueeze(t, dim) for t in _listed(tensors)], dim)
 
-    Raises ShapeError `cat-1` for no tensors, `cat-2` for a dim out of range, `cat-3` for different
-    ranks, `cat-5` for different sizes in other dims.
-    """
-    given = _listed(tensors)
-    if len(given) > _MOST and not manual_padding:
-        parts = [cat(ops, given[i : i + _MOST], dim) for i in range(0, len(given), _MOST)]
-        return cat(ops, parts, dim)
-    if given:
-        dtype = given[0].dtype()
-        for t in given[1:]:
-            dtype = _core.promote_types(dtype, t.dtype())
-        if manual_padding:
-            whole = functools.reduce(ops.add, given)
-            return whole if whole.dtype() == dtype else ops.cast(whole, dtype)
-        given = [t if t.dtype() == dtype else ops.cast(t, dtype) for t in given]
-    return _core.cat(ops._builder, given, dim)
+    def chunk(self, arg: Tensor, chunks: int, dim: int = 0) -> list[Tensor]:
+        """Splits into `chunks` chunks of equal size along `dim`; the last ones are smaller or empty
+        if `chunks` does not divide the size. As torch.chunk, except for the number of chunks. Moves
+        no memory.
+        """
+        if chunks < 1:
+            raise UserError(f"chunk(): expected at least one chunk, got {chunks}", rule="chunk-1")
+        place = _core.dim_of(arg, "chunk", dim)
+        length = self.ceil_div(arg.size(place), chunks)
+        bounds = [self.mul(length, i) for i in range(chunks + 1)]
+        return [_part(self, arg, place, *bounds[i : i + 2]) for i in range(chunks)]
 
+    def select(self, arg: Tensor, index: Size, dim: int) -> Tensor:
+        """Element `index` along `dim`, which is dropped; negative indices count from the end. As
+        torch.select. An index that is a number moves no memory and gives a view as a result. A
+        Scalar index is a gather: a kernel reads it element by element, and a result is a copy. A
+        Scalar out of range at run time reads the nearest element.
 
-def stack(ops: "Ops", tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    """Stacks the tensors along a new dim, as torch.stack. Raises as cat() does."""
-    return cat(ops, [unsqueeze(ops, t, dim) for t in _listed(tensors)], dim)
+        Raises ShapeError `select-dim` for a dim out of range, `select-1` for an index out of range,
+        `squeeze-2` if the size is only known at run time.
+        """
+        place = _core.dim_of(arg, "select", dim)
+        size, known = _known(arg.size(place)), _known(index)
+        if size is not None and known is not None and not -size <= known < size:
+            raise ShapeError(
+                f"select(t{arg.id}): index {known} is out of range for size {size} of dim {place}"
+                f"{defined(arg)}",
+                rule="select-1",
+            )
+        if known is not None:
+            end = known + 1 or arg.size(place)
+            return self.squeeze(_part(self, arg, place, known, end), [place])
+        at = self.add(self.iota(1), index)
+        wide = self.broadcast(at, [d != place for d in range(arg.ndim)])
+        return self.squeeze(self.take_along_axis(arg, wide, place), [place])
+
+    def index_select(self, arg: Tensor, index: Tensor, dim: int) -> Tensor:
+        """Selects elements along `dim` by a 0-dim or 1-dim `index`, as torch.index_select. An `arg`
+        without dims has one element, and so has its result.
+
+        Raises ShapeError `index-select-1` for an index of more dims, and the errors of gather().
+        """
+        if arg.ndim == 0 and dim in (0, -1):
+            return self.squeeze(self.index_select(self.broadcast(arg, [True]), index, 0), [0])
+        place = _core.dim_of(arg, "index_select", dim)
+        if index.ndim > 1:
+            raise ShapeError(
+                f"index_select(t{arg.id}, t{index.id}): expected an index of one dim, got "
+                f"{index.ndim}{defined(arg, index)}",
+                rule="index-select-1",
+            )
+        if index.ndim == 0:
+            index = self.broadcast(index, [True])
+        wide = self.broadcast(index, [d != place for d in range(arg.ndim)])
+        return _core.take_along_axis(self._builder, arg, wide, place, False)
+
+    def embedding_fwd(
+        self,
+        input: Tensor,
+        weight: Tensor,
+        padding_idx: Scalar | int | None = None,
+        max_norm: Scalar | float | None = None,
+        norm_type: Scalar | float | None = None,
+        scale_grad_by_freq: Scalar | bool | None = None,
+        sparse: Scalar | bool | None = None,
+    ) -> Tensor:
+        """Rows of `weight` selected by `input`, [*input.shape, weight.size(1)], as
+        torch.nn.functional.embedding. padding_idx, scale_grad_by_freq and sparse concern gradients.
+
+        Rows with a `norm_type`-norm (default 2) above `max_norm` are scaled to that norm, only in
+        the result: `weight` is not changed. Raises as gather() and norm() do.
+        """
+        rank = input.ndim
+        table = self.broadcast(weight, [True] * rank + [False, False])
+        index = self.broadcast(input, [False] * rank + [True, True])
+        along = _core.take_along_axis(self._builder, table, index, rank, False)
+        rows = self.squeeze(along, [rank])
+        if max_norm is None:
+            return rows
+        size = self.norm(rows, 2.0 if norm_type is None else norm_type, [-1], keepdim=True)
+        factor = self.where(self.gt(size, max_norm), self.div(max_norm, self.add(size, 1e-7)), 1.0)
+        return self.cast(self.mul(rows, factor), weight.dtype())
+
+    def roll(self, arg: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int]) -> Tensor:
+        """Rotates elements by `shifts` along `dims`, as torch.roll with dims. Moves no memory."""
+        moves = [shifts] if isinstance(shifts, int) else list(shifts)
+        places = [dims] if isinstance(dims, int) else list(dims)
+        if len(moves) != len(places):
+            raise ShapeError(
+                f"roll(t{arg.id}): expected as many shifts as dims, got {len(moves)} and "
+                f"{len(places)}{defined(arg)}",
+                rule="roll-1",
+            )
+        for shift, dim in zip(moves, places, strict=True):
+            place = _core.dim_of(arg, "roll", dim)
+            size = arg.size(place)
+            start = self.sub(size, self.remainder(shift, self.maximum(size, 1)))
+            arg = self.cat(
+                [_part(self, arg, place, start, size), _part(self, arg, place, 0, start)],
+                place,
+            )
+        return arg
+
+    def triu(self, arg: Tensor, diagonal: Size = 0) -> Tensor:
+        """`arg` on and above a diagonal of its last two dims, 0 elsewhere, as torch.triu. The
+        result has the type of `arg`. Raises ShapeError `triu-1` for fewer than two dims.
+        """
+        return _triangle(self, "triu", arg, diagonal)
+
+    def tril(self, arg: Tensor, diagonal: Size = 0) -> Tensor:
+        """`arg` on and below a diagonal; otherwise as triu()."""
+        return _triangle(self, "tril", arg, diagonal)
+
+    def eye(self, rows: Size, columns: Size | None = None, dtype: Any = DataType.Float) -> Tensor:
+        """1 on the main diagonal, 0 elsewhere, as torch.eye."""
+        i, j = self.iota(rows), self.iota(rows if columns is None else columns)
+        same = self.eq(self.broadcast(i, [False, True]), self.broadcast(j, [True, False]))
+        return self.cast(same, dtype)
+
+    def unsqueeze(self, arg: Tensor, dim: int) -> Tensor:
+        """Inserts a dim of size 1 at `dim`, as torch.unsqueeze. Moves no memory."""
+        place = _core.dim_of(arg, "unsqueeze", dim, more=1)
+        return self.broadcast(arg, [d == place for d in range(arg.ndim + 1)])
+
+    def reshape(self, arg: Tensor, new_shape: Sequence[Size]) -> Tensor:
+        """The elements in row-major order as a tensor of this shape; one size may be -1. As
+        torch.reshape. If dims are only split or merged, it costs nothing; otherwise coordinates are
+        divided.
+
+        Sizes may be Scalars. Scalars computed from the operand's sizes are matched symbolically;
+        other Scalars are compared at run time, and -1 has no special meaning for them. Raises
+        ShapeError `reshape-1` for more than one -1, `reshape-2` for another number of elements,
+        `reshape-3` for a negative size.
+        """
+        wanted = [s if isinstance(s, Scalar) else operator.index(s) for s in new_shape]
+        open_dims = [d for d, size in enumerate(wanted) if _known(size) == -1]
+        if len(open_dims) > 1:
+            raise ShapeError(
+                f"reshape(t{arg.id}): expected at most one -1, got {wanted}{defined(arg)}",
+                rule="reshape-1",
+            )
+        sizes = [arg.size(d) for d in range(arg.ndim)]
+        have, want = [_known(s) for s in sizes], [_known(s) for s in wanted]
+        if any(n is not None and n < -1 for n in want):
+            raise ShapeError(
+                f"reshape(t{arg.id}): expected sizes of at least 0, or -1, got {wanted}"
+                f"{defined(arg)}",
+                rule="reshape-3",
+            )
+        if None not in have and None not in want:
+            return _reshape_known(
+                self, arg, [int(n or 0) for n in have], [int(n or 0) for n in want]
+            )
+        if 0 in want and -1 not in want:
+            # checks that the operand has no elements either
+            renamed(self, self.reshape(arg, [-1]), 0, 0)
+            return self.full(wanted, 0, arg.dtype())
+        return _reshape_open(self, arg, wanted)
 
 
 def _listed(tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -143,182 +280,13 @@ def _listed(tensors: Sequence[Tensor]) -> list[Tensor]:
     return list(tensors)
 
 
-def chunk(ops: "Ops", arg: Tensor, chunks: int, dim: int = 0) -> list[Tensor]:
-    """Splits into `chunks` chunks of equal size along `dim`; the last ones are smaller or empty if
-    `chunks` does not divide the size. As torch.chunk, except for the number of chunks. Moves no
-    memory.
-    """
-    if chunks < 1:
-        raise UserError(f"chunk(): expected at least one chunk, got {chunks}", rule="chunk-1")
-    place = _core.dim_of(arg, "chunk", dim)
-    length = ops.ceil_div(arg.size(place), chunks)
-    bounds = [ops.mul(length, i) for i in range(chunks + 1)]
-    return [_part(ops, arg, place, *bounds[i : i + 2]) for i in range(chunks)]
-
-
-def select(ops: "Ops", arg: Tensor, index: Size, dim: int) -> Tensor:
-    """Element `index` along `dim`, which is dropped; negative indices count from the end. As
-    torch.select. An index that is a number moves no memory and gives a view as a result. A Scalar
-    index is a gather: a kernel reads it element by element, and a result is a copy. A Scalar out of
-    range at run time reads the nearest element.
-
-    Raises ShapeError `select-dim` for a dim out of range, `select-1` for an index out of range,
-    `squeeze-2` if the size is only known at run time.
-    """
-    place = _core.dim_of(arg, "select", dim)
-    size, known = _known(arg.size(place)), _known(index)
-    if size is not None and known is not None and not -size <= known < size:
-        raise ShapeError(
-            f"select(t{arg.id}): index {known} is out of range for size {size} of dim {place}"
-            f"{defined(arg)}",
-            rule="select-1",
-        )
-    if known is not None:
-        end = known + 1 or arg.size(place)
-        return ops.squeeze(_part(ops, arg, place, known, end), [place])
-    at = ops.add(ops.iota(1), index)
-    wide = ops.broadcast(at, [d != place for d in range(arg.ndim)])
-    return ops.squeeze(ops.take_along_axis(arg, wide, place), [place])
-
-
-def index_select(ops: "Ops", arg: Tensor, index: Tensor, dim: int) -> Tensor:
-    """Selects elements along `dim` by a 0-dim or 1-dim `index`, as torch.index_select. An `arg`
-    without dims has one element, and so has its result.
-
-    Raises ShapeError `index-select-1` for an index of more dims, and the errors of gather().
-    """
-    if arg.ndim == 0 and dim in (0, -1):
-        return ops.squeeze(index_select(ops, ops.broadcast(arg, [True]), index, 0), [0])
-    place = _core.dim_of(arg, "index_select", dim)
-    if index.ndim > 1:
-        raise ShapeError(
-            f"index_select(t{arg.id}, t{index.id}): expected an index of one dim, got {index.ndim}"
-            f"{defined(arg, index)}",
-            rule="index-select-1",
-        )
-    if index.ndim == 0:
-        index = ops.broadcast(index, [True])
-    wide = ops.broadcast(index, [d != place for d in range(arg.ndim)])
-    return _core.take_along_axis(ops._builder, arg, wide, place, False)
-
-
-def embedding_fwd(
-    ops: "Ops",
-    input: Tensor,
-    weight: Tensor,
-    padding_idx: Scalar | int | None = None,
-    max_norm: Scalar | float | None = None,
-    norm_type: Scalar | float | None = None,
-    scale_grad_by_freq: Scalar | bool | None = None,
-    sparse: Scalar | bool | None = None,
-) -> Tensor:
-    """Rows of `weight` selected by `input`, [*input.shape, weight.size(1)], as
-    torch.nn.functional.embedding. padding_idx, scale_grad_by_freq and sparse concern gradients.
-
-    Rows with a `norm_type`-norm (default 2) above `max_norm` are scaled to that norm, only in the
-    result: `weight` is not changed. Raises as gather() and norm() do.
-    """
-    rank = input.ndim
-    table = ops.broadcast(weight, [True] * rank + [False, False])
-    index = ops.broadcast(input, [False] * rank + [True, True])
-    along = _core.take_along_axis(ops._builder, table, index, rank, False)
-    rows = ops.squeeze(along, [rank])
-    if max_norm is None:
-        return rows
-    size = ops.norm(rows, 2.0 if norm_type is None else norm_type, [-1], keepdim=True)
-    factor = ops.where(ops.gt(size, max_norm), ops.div(max_norm, ops.add(size, 1e-7)), 1.0)
-    scaled: Tensor = ops.cast(ops.mul(rows, factor), weight.dtype())
-    return scaled
-
-
-def roll(ops: "Ops", arg: Tensor, shifts: int | Sequence[int], dims: int | Sequence[int]) -> Tensor:
-    """Rotates elements by `shifts` along `dims`, as torch.roll with dims. Moves no memory."""
-    moves = [shifts] if isinstance(shifts, int) else list(shifts)
-    places = [dims] if isinstance(dims, int) else list(dims)
-    if len(moves) != len(places):
-        raise ShapeError(
-            f"roll(t{arg.id}): expected as many shifts as dims, got {len(moves)} and "
-            f"{len(places)}{defined(arg)}",
-            rule="roll-1",
-        )
-    for shift, dim in zip(moves, places, strict=True):
-        place = _core.dim_of(arg, "roll", dim)
-        size = arg.size(place)
-        start = ops.sub(size, ops.remainder(shift, ops.maximum(size, 1)))
-        arg = cat(
-            ops,
-            [_part(ops, arg, place, start, size), _part(ops, arg, place, 0, start)],
-            place,
-        )
-    return arg
-
-
-def triu(ops: "Ops", arg: Tensor, diagonal: Size = 0) -> Tensor:
-    """`arg` on and above a diagonal of its last two dims, 0 elsewhere, as torch.triu. The result
-    has the type of `arg`. Raises ShapeError `triu-1` for fewer than two dims.
-    """
-    return _triangle(ops, "triu", arg, diagonal)
-
-
-def tril(ops: "Ops", arg: Tensor, diagonal: Size = 0) -> Tensor:
-    """`arg` on and below a diagonal; otherwise as triu()."""
-    return _triangle(ops, "tril", arg, diagonal)
-
-
-def eye(ops: "Ops", rows: Size, columns: Size | None = None, dtype: Any = DataType.Float) -> Tensor:
-    """1 on the main diagonal, 0 elsewhere, as torch.eye."""
-    i, j = ops.iota(rows), ops.iota(rows if columns is None else columns)
-    same = ops.eq(ops.broadcast(i, [False, True]), ops.broadcast(j, [True, False]))
-    result: Tensor = ops.cast(same, dtype)
-    return result
-
-
-def unsqueeze(ops: "Ops", arg: Tensor, dim: int) -> Tensor:
-    """Inserts a dim of size 1 at `dim`, as torch.unsqueeze. Moves no memory."""
-    place = _core.dim_of(arg, "unsqueeze", dim, more=1)
-    return ops.broadcast(arg, [d == place for d in range(arg.ndim + 1)])
-
-
-def reshape(ops: "Ops", arg: Tensor, new_shape: Sequence[Size]) -> Tensor:
-    """The elements in row-major order as a tensor of this shape; one size may be -1. As
-    torch.reshape. If dims are only split or merged, it costs nothing; otherwise coordinates are
-    divided.
-
-    Sizes may be Scalars. Scalars computed from the operand's sizes are matched symbolically; other
-    Scalars are compared at run time, and -1 has no special meaning for them. Raises ShapeError
-    `reshape-1` for more than one -1, `reshape-2` for another number of elements, `reshape-3` for a
-    negative size.
-    """
-    wanted = [s if isinstance(s, Scalar) else operator.index(s) for s in new_shape]
-    open_dims = [d for d, size in enumerate(wanted) if _known(size) == -1]
-    if len(open_dims) > 1:
-        raise ShapeError(
-            f"reshape(t{arg.id}): expected at most one -1, got {wanted}{defined(arg)}",
-            rule="reshape-1",
-        )
-    sizes = [arg.size(d) for d in range(arg.ndim)]
-    have, want = [_known(s) for s in sizes], [_known(s) for s in wanted]
-    if any(n is not None and n < -1 for n in want):
-        raise ShapeError(
-            f"reshape(t{arg.id}): expected sizes of at least 0, or -1, got {wanted}{defined(arg)}",
-            rule="reshape-3",
-        )
-    if None not in have and None not in want:
-        return _reshape_known(ops, arg, [int(n or 0) for n in have], [int(n or 0) for n in want])
-    if 0 in want and -1 not in want:
-        # checks that the operand has no elements either
-        renamed(ops, reshape(ops, arg, [-1]), 0, 0)
-        return ops.full(wanted, 0, arg.dtype())
-    return _reshape_open(ops, arg, wanted)
-
-
 def _known(size: Size) -> int | None:
     if not isinstance(size, Scalar):
         return operator.index(size)
     return None if size.value is None else int(size.value)
 
 
-def _reshape_known(ops: "Ops", arg: Tensor, have: list[int], want: list[int]) -> Tensor:
+def _reshape_known(ops: Shapes, arg: Tensor, have: list[int], want: list[int]) -> Tensor:
     """Reshape with known sizes: groups dims of both shapes from the left by equal products, merges
     each group to one dim and splits it again.
     """
@@ -361,7 +329,7 @@ def _reshape_known(ops: "Ops", arg: Tensor, have: list[int], want: list[int]) ->
     return ops.broadcast(result, [n == 1 for n in want]) if 1 in want else result
 
 
-def _reshape_open(ops: "Ops", arg: Tensor, want: list[Size]) -> Tensor:
+def _reshape_open(ops: Shapes, arg: Tensor, want: list[Size]) -> Tensor:
     """Reshape with sizes known at run time: keeps equal sizes at both ends, merges the dims between
     them and splits the merged dim.
     """
@@ -383,7 +351,7 @@ def _reshape_open(ops: "Ops", arg: Tensor, want: list[Size]) -> Tensor:
     if count == 0:
         for i, size in enumerate(middle):
             if _known(size) is None:
-                result = renamed(ops, unsqueeze(ops, result, first + i), first + i, size)
+                result = renamed(ops, ops.unsqueeze(result, first + i), first + i, size)
                 continue
             if _known(size) not in (1, -1):
                 raise ShapeError(
@@ -391,7 +359,7 @@ def _reshape_open(ops: "Ops", arg: Tensor, want: list[Size]) -> Tensor:
                     f"{defined(arg)}",
                     rule="reshape-2",
                 )
-            result = unsqueeze(ops, result, first + i)
+            result = ops.unsqueeze(result, first + i)
         return result
     if not middle:
         for _ in range(count):
@@ -417,13 +385,13 @@ def _reshape_open(ops: "Ops", arg: Tensor, want: list[Size]) -> Tensor:
     return result
 
 
-def _product(ops: "Ops", sizes: list[Size]) -> Size:
+def _product(ops: Shapes, sizes: list[Size]) -> Size:
     return functools.reduce(ops.mul, sizes) if len(sizes) > 1 else sizes[0]
 
 
-def renamed(ops: "Ops", arg: Tensor, dim: int, size: Size) -> Tensor:
+def renamed(ops: Shapes, arg: Tensor, dim: int, size: Size) -> Tensor:
     """Replaces the size scalar of a dim by `size`; both are compared at run time."""
-    return ops.merge_dims(unsqueeze(ops, arg, dim), dim, size)
+    return ops.merge_dims(ops.unsqueeze(arg, dim), dim, size)
 
 
 def same_size(a: Size, b: Size) -> bool:
@@ -432,15 +400,15 @@ def same_size(a: Size, b: Size) -> bool:
     return _known(a) is not None and _known(a) == _known(b)
 
 
-def _part(ops: "Ops", arg: Tensor, dim: int, start: Size, end: Size) -> Tensor:
+def _part(ops: Shapes, arg: Tensor, dim: int, start: Size, end: Size) -> Tensor:
     """arg[start:end] along one dim."""
     starts: list[Size] = [0] * arg.ndim
     ends: list[Size] = [arg.size(d) for d in range(arg.ndim)]
     starts[dim], ends[dim] = start, end
-    return slice(ops, arg, starts, ends)
+    return ops.slice(arg, starts, ends)
 
 
-def _triangle(ops: "Ops", op: str, arg: Tensor, diagonal: Size) -> Tensor:
+def _triangle(ops: Shapes, op: str, arg: Tensor, diagonal: Size) -> Tensor:
     if arg.ndim < 2:
         raise ShapeError(
             f"{op}(t{arg.id}): expected at least two dims, got {arg.ndim}{defined(arg)}",

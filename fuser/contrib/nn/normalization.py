@@ -31,9 +31,9 @@ def _forward(
     """
     with FusionDefinition() as fd:
         (x,) = _define(fd, (x_dtype,), rank)
-        given = _define(fd, others)
+        w, b, mean, var = _define(fd, others)
         momentum, eps = fd.define_scalar(), fd.define_scalar()
-        y, mean, rstd = fd.ops.instance_norm(x, *given, momentum, eps, use_input_stats)
+        y, mean, rstd = fd.ops.instance_norm(x, w, b, mean, var, momentum, eps, use_input_stats)
         for result in (fd.ops.cast(y, x_dtype), mean, rstd):
             fd.add_output(result)
     return fd
