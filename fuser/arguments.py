@@ -251,7 +251,7 @@ def blame(
         return
     signature = inspect.signature(method)
     shown = list(signature.parameters.values())
-    if shown and shown[0].name in ("self", "ops"):
+    if shown and shown[0].name == "self":
         del shown[0]
     plain = [p.replace(annotation=p.empty) for p in shown]
     usage = str(signature.replace(parameters=plain, return_annotation=signature.empty))
@@ -307,10 +307,10 @@ def _name_of(value: Any) -> str:
 def _annotations(method: Callable[..., Any]) -> dict[str, Any]:
     written = inspect.unwrap(method)
     parameters = inspect.signature(written).parameters.values()
-    # a method made from the op table
+    # methods of Ops, whose annotations are types
     if not any(isinstance(p.annotation, str) for p in parameters):
         return {p.name: p.annotation for p in parameters if p.annotation is not p.empty}
-    known = {**globals(), "Ops": Any, "torch": sys.modules.get("torch")}
+    known = {**globals(), "torch": sys.modules.get("torch")}
     definition = sys.modules.get("fuser.definition")
     known |= {name: getattr(definition, name, Any) for name in ("Fusion", "FusionDefinition")}
     kinds = dict(written.__annotations__)

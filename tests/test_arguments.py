@@ -421,7 +421,7 @@ def _calls() -> list[tuple[str, str, Any]]:
             found += [
                 (owner + name, parameter, value)
                 for parameter in inspect.signature(method).parameters
-                if parameter not in ("self", "ops")
+                if parameter != "self"
                 for value in WRONG
                 if not arguments.fits(value, expected.get(parameter, Any))
             ]

@@ -96,7 +96,7 @@ def _signature(value: Any) -> str:
         given = inspect.signature(value)
     except (TypeError, ValueError):
         return "(...)"
-    kept = [p for n, p in given.parameters.items() if n not in ("self", "ops")]
+    kept = [p for n, p in given.parameters.items() if n != "self"]
     # Types without their modules.
     text = str(given.replace(parameters=kept))
     modules = r"fuser\._core|fuser\.arguments|fuser|typing|collections\.abc|_core"
