@@ -78,6 +78,25 @@ def merge(paths: Sequence[Path]) -> Results:
     return merged
 
 
+def text(results: Results) -> str:
+    """JSON with one line per case, so that a file is short and its diff names the changed cases."""
+
+    def entry(name: str, value: Any) -> str:
+        return f"{json.dumps(name)}:{json.dumps(value, separators=(',', ':'))}"
+
+    def table(name: str, lines: list[str]) -> str:
+        return f"{json.dumps(name)}:{{\n" + ",\n".join(lines) + "\n}"
+
+    parts = []
+    for name, value in results.items():
+        if name == "families":
+            families = [table(f, [entry(*case) for case in r.items()]) for f, r in value.items()]
+            parts.append(table(name, families))
+        else:
+            parts.append(entry(name, value))
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
 class Keeper:
     """keep(): write the results so far to the file."""
 
@@ -87,5 +106,5 @@ class Keeper:
     def __call__(self) -> None:
         if self._path:
             new = self._path.with_suffix(".new")
-            new.write_text(json.dumps(self._results, indent=1))
+            new.write_text(text(self._results))
             os.replace(new, self._path)

@@ -17,6 +17,8 @@ from benchmarks import results as stored
 from benchmarks.case import Case
 from benchmarks.families import TABLES
 
+FILES = sorted(Path(stored.__file__).with_name("results").glob("*/results.json"))
+
 
 def fake_results(us: dict[str, float], spread: float = 0.01) -> dict[str, Any]:
     """A family of cases with these times; a copy takes 100 us."""
@@ -112,6 +114,31 @@ def test_an_older_run_that_cannot_be_read_is_named_before_any_work(tmp_path: Pat
     for path in (broken, tmp_path / "absent.json"):
         with pytest.raises(SystemExit, match=path.name):
             command.main(["--families", "pointwise", "--compare", str(path)])
+
+
+def test_text_has_one_line_per_case() -> None:
+    """The text is read back without a change of any number, and a case is one line."""
+    results = fake_results({"a": 0.1 + 0.2, 'b "x"\n': 1e-300, "c": 5e-324})
+    results["families"] |= {"sums": {}, "norms": {"d": {"us": {}}}}
+    results["host"] = {"calls": [1.5, None]}
+    written = stored.text(results)
+    assert json.loads(written) == results
+    lines = written.splitlines()
+    assert [line[:3] for line in lines if line.startswith('"') and '{"' in line] == [
+        *('"a"', '"b ', '"c"', '"d"', '"ho'),
+    ]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.parent.name)
+def test_stored_results_are_written_by_the_command(path: Path) -> None:
+    results = stored.read(path, "--compare")
+    assert path.read_text() == stored.text(results)
+    cases = [record for family in results["families"].values() for record in family.values()]
+    assert len(cases) == 231
+    assert len(path.read_text().splitlines()) < len(cases) + 50
+    found = compare.changes(results, results)
+    assert found
+    assert not compare.slower(found)
 
 
 def write(path: Path, results: dict[str, Any], device: str = "a GPU") -> Path:
