@@ -2,6 +2,7 @@
 # make test    set up, build, run the tests                 TESTS="tests/ir -k add"  JOBS=4
 # make build   set up, build into fuser/ of this checkout
 # make lint    ruff, mypy, clang-format 14 where installed  make clean
+# make docs    the documents and the API reference as a site in build/site
 # make sanitize  the tests of the compiler core with AddressSanitizer and UndefinedBehaviorSanitizer
 #
 # VENV    the virtual environment to create and use (default .venv). If empty, use PYTHON directly
@@ -18,7 +19,7 @@ JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n > 8 ? 8 : n)))
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: build demo test lint sanitize clean
+.PHONY: build demo test lint docs sanitize clean
 
 ifeq ($(strip $(VENV)),)
 py := $(PYTHON)
@@ -26,6 +27,7 @@ else
 py := $(VENV)/bin/python
 ready := $(VENV)/fuser-ready
 linked := $(VENV)/fuser-linked
+documented := $(VENV)/fuser-documented
 # Print the requirements of pyproject.toml, one per line, without torch, which has its own step.
 requirements := import tomllib; t = tomllib.load(open("pyproject.toml", "rb")); p = t["project"]; \
   o = p["optional-dependencies"]; \
@@ -58,6 +60,10 @@ lint: $(ready)
 	    $$(find csrc -path csrc/device -prune -o \( -name '*.cpp' -o -name '*.h' \) -print); \
 	fi
 
+# Require the extra `docs`. Strict: a link to a file or heading that does not exist is an error.
+docs: build $(documented)
+	PYTHONPATH=$(CURDIR) NO_MKDOCS_2_WARNING=1 $(py) -m mkdocs build --strict
+
 # Build a copy of the package with a sanitized core, without torch's modules, which tests need that
 # run kernels on tensors. Disable leak checks, because Python does not free everything at exit.
 SANITIZED ?= tests/base tests/ir tests/fusion tests/schedule tests/schedulers tests/lower tests/codegen
@@ -86,6 +92,12 @@ $(ready): pyproject.toml | $(VENV)/bin/python
 	fi
 	@$(py) -c '$(requirements)' > $(VENV)/fuser-requirements.txt
 	$(py) -m pip install -q -r $(VENV)/fuser-requirements.txt
+	@touch $@
+
+$(documented): pyproject.toml $(ready)
+	@$(py) -c 'import tomllib; t = tomllib.load(open("pyproject.toml", "rb")); \
+	  print("\n".join(t["project"]["optional-dependencies"]["docs"]))' > $(VENV)/fuser-docs.txt
+	$(py) -m pip install -q -r $(VENV)/fuser-docs.txt
 	@touch $@
 
 # Register the built checkout in the environment, so that `import fuser` finds it from any folder.

@@ -2,7 +2,7 @@
 
     python -m fuser --help    subcommands, every FUSER_* variable, the environment
     python -m fuser env       the environment alone, for bug reports
-    python -m fuser manual    API.md, made from the docstrings
+    python -m fuser manual    the API reference, made from the docstrings
     python -m fuser repro F   runs a repro script, and shrinks it while it raises the same error
 
 Reports never fail: a missing component is reported in its line.
@@ -190,7 +190,7 @@ def parser() -> argparse.ArgumentParser:
     )
     env = commands.add_parser("env", help="print the environment, for bug reports")
     env.set_defaults(run=show_environment)
-    pages = commands.add_parser("manual", help="print API.md, made from the docstrings")
+    pages = commands.add_parser("manual", help="print the API reference, made from the docstrings")
     pages.set_defaults(run=print_manual)
     repro = commands.add_parser(
         "repro",

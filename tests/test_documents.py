@@ -9,7 +9,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 DESIGN = [ROOT / "ARCHITECTURE.md", *sorted((ROOT / "docs" / "design").glob("*.md"))]
-DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "benchmarks/README.md"]
+DOCUMENTS = [
+    *ROOT.glob("*.md"),
+    *(ROOT / "docs").rglob("*.md"),
+    *(ROOT / folder / "README.md" for folder in ("benchmarks", "examples")),
+]
 SOURCES = {".cpp", ".h", ".cuh", ".def", ".py"}
 # The first path of a table is a folder; the first column of its rows names files without suffix.
 TABLE = re.compile(r"^\| `((?:csrc|fuser)[\w/]*)` \| \|\n\|---\|---\|\n((?:\|.*\n)+)", re.MULTILINE)
@@ -59,6 +63,21 @@ def test_paths_and_links_exist(path: Path) -> None:
             assert (ROOT / name).exists(), f"{path.name} names {name}"
     for name in (a or b for a, b in LINK.findall(re.sub(r"```.*?```", "", text, flags=re.DOTALL))):
         assert (path.parent / name).exists(), f"{path.name} links to {name}"
+
+
+def test_the_site_has_every_document() -> None:
+    """The navigation of the site names all documents; docs/api.md is made while the site is."""
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    pages = re.findall(r"^ +- [^:\n]+: (\S+\.md)$", text, re.MULTILINE)
+    results = [*(ROOT / "benchmarks" / "results").rglob("*.md")]
+    names = [path.relative_to(ROOT).as_posix() for path in (*DOCUMENTS, *results)]
+    assert sorted(pages) == sorted([*names, "docs/api.md"])
+
+
+def test_the_list_of_examples_is_complete() -> None:
+    text = (ROOT / "examples" / "README.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^\| `(\w+\.py)` \|", text, re.MULTILINE)
+    assert sorted(listed) == sorted(path.name for path in (ROOT / "examples").glob("*.py"))
 
 
 def test_documents_fit_their_limits() -> None:

@@ -1,4 +1,4 @@
-"""python -m fuser manual: API.md, generated from the docstrings of the exported names."""
+"""python -m fuser manual: the API reference, generated from the docstrings of exported names."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import fuser
 _HEAD = """\
 # API
 
-Made from the docstrings by `python -m fuser manual > API.md`; a test says when it is stale.
+`python -m fuser manual` prints this page from the docstrings.
 """
 
 
 def manual() -> str:
-    """The text of API.md."""
+    """The API reference as Markdown."""
     parts = [_HEAD, _contents()]
     for title, names in _groups().items():
         parts.append(f"## {title}\n")
