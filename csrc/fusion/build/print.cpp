@@ -317,32 +317,47 @@ struct Printer {
 
 std::vector<Expr> written_scalars(const Tensor& t) {
   std::vector<Expr> out;
-  if (const auto* full = std::get_if<Full>(&t.definition)) out.push_back(full->value);
-  if (std::holds_alternative<Full>(t.definition) || std::holds_alternative<Iota>(t.definition))
-    out.insert(out.end(), t.shape.begin(), t.shape.end());
-  if (const auto* split = std::get_if<SplitDim>(&t.definition))
-    out.insert(out.end(), split->sizes.begin(), split->sizes.end());
-  if (const auto* merge = std::get_if<MergeDims>(&t.definition)) out.push_back(merge->size);
   const auto all = [&](const std::vector<Expr>& list) {
     out.insert(out.end(), list.begin(), list.end());
   };
-  if (const auto* slice = std::get_if<Slice>(&t.definition)) {
-    all(slice->starts);
-    all(slice->ends);
-  }
-  if (const auto* pad = std::get_if<Pad>(&t.definition)) {
-    all(pad->before);
-    all(pad->after);
-    out.push_back(pad->value);
-  }
-  if (const auto* expand = std::get_if<Expand>(&t.definition))
-    out.insert(out.end(), expand->shape.begin(), expand->shape.end());
-  if (const auto* pointwise = std::get_if<Pointwise>(&t.definition))
-    for (const Operand& a : pointwise->args)
-      if (a.scalar) out.push_back(a.scalar);
-  if (const auto* library = std::get_if<Library>(&t.definition))
-    for (Expr e : library->given)
-      if (e) out.push_back(e);
+  std::visit(
+      [&](const auto& d) {
+        using D = std::decay_t<decltype(d)>;
+        if constexpr (std::is_same_v<D, Full>) {
+          out.push_back(d.value);
+          all(t.shape);
+        } else if constexpr (std::is_same_v<D, Iota>) {
+          all(t.shape);
+        } else if constexpr (std::is_same_v<D, SplitDim>) {
+          all(d.sizes);
+        } else if constexpr (std::is_same_v<D, MergeDims>) {
+          out.push_back(d.size);
+        } else if constexpr (std::is_same_v<D, Slice>) {
+          all(d.starts);
+          all(d.ends);
+        } else if constexpr (std::is_same_v<D, Pad>) {
+          all(d.before);
+          all(d.after);
+          out.push_back(d.value);
+        } else if constexpr (std::is_same_v<D, Expand>) {
+          all(d.shape);
+        } else if constexpr (std::is_same_v<D, Pointwise>) {
+          for (const Operand& a : d.args)
+            if (a.scalar) out.push_back(a.scalar);
+        } else if constexpr (std::is_same_v<D, Library>) {
+          for (Expr e : d.given)
+            if (e) out.push_back(e);
+        } else {
+          static_assert(std::is_same_v<D, Input> || std::is_same_v<D, Cast> ||
+                            std::is_same_v<D, Broadcast> || std::is_same_v<D, Squeeze> ||
+                            std::is_same_v<D, Permute> || std::is_same_v<D, StrideOrder> ||
+                            std::is_same_v<D, Reduction> || std::is_same_v<D, Result> ||
+                            std::is_same_v<D, TakeAlongAxis> || std::is_same_v<D, Flip> ||
+                            std::is_same_v<D, Cat> || std::is_same_v<D, std::monostate>,
+                        "written_scalars() misses an op");
+        }
+      },
+      t.definition);
   return out;
 }
 
@@ -362,6 +377,10 @@ std::vector<const Tensor*> operands(const Tensor& tensor) {
           out = d.args;
         } else if constexpr (requires { d.arg; }) {
           out.push_back(d.arg);
+        } else {
+          static_assert(std::is_same_v<D, Input> || std::is_same_v<D, Full> ||
+                            std::is_same_v<D, Iota> || std::is_same_v<D, std::monostate>,
+                        "operands() misses an op");
         }
         return out;
       },

@@ -68,6 +68,17 @@ std::vector<uint64_t> definition_key(const Tensor& t, const std::vector<const Te
 template <class D>
 constexpr bool resizes = std::is_same_v<D, Slice> || std::is_same_v<D, Pad>;
 
+// Ops with a dim of the result for each dim of an operand, and ops for which dims_of() has no
+// meaning.
+template <class D>
+constexpr bool keeps_dims =
+    resizes<D> || std::is_same_v<D, Pointwise> || std::is_same_v<D, Cast> ||
+    std::is_same_v<D, Expand> || std::is_same_v<D, StrideOrder> || std::is_same_v<D, Result> ||
+    std::is_same_v<D, TakeAlongAxis> || std::is_same_v<D, Flip> || std::is_same_v<D, Cat> ||
+    std::is_same_v<D, SplitDim> || std::is_same_v<D, MergeDims> || std::is_same_v<D, Input> ||
+    std::is_same_v<D, Full> || std::is_same_v<D, Iota> || std::is_same_v<D, Library> ||
+    std::is_same_v<D, std::monostate>;
+
 bool makes_dims(const Tensor& t) {
   return std::visit(
              [](const auto& d) {
@@ -201,6 +212,7 @@ struct Dims {
           } else if constexpr (std::is_same_v<D, Permute>) {
             for (size_t i = 0; i < d.dims.size(); ++i) image[d.dims[i]] = static_cast<int>(i);
           } else {
+            static_assert(keeps_dims<D>, "dims_of() misses an op");
             for (int i = 0; i < a->rank(); ++i) image[i] = i;
             if constexpr (std::is_same_v<D, TakeAlongAxis>)
               if (a == d.arg && a != d.index) image[d.dim] = -1;

@@ -52,6 +52,14 @@ Expr reflected(Exprs& exprs, Expr one, Expr last) {
   return cancelled ? sum : exprs.add(sum, last);
 }
 
+// Ops that are no movement. Each new op is either listed here or an overload of Step.
+template <class D>
+constexpr bool is_other_op =
+    std::is_same_v<D, Input> || std::is_same_v<D, Pointwise> || std::is_same_v<D, Cast> ||
+    std::is_same_v<D, Full> || std::is_same_v<D, Reduction> || std::is_same_v<D, Result> ||
+    std::is_same_v<D, Iota> || std::is_same_v<D, TakeAlongAxis> || std::is_same_v<D, Pad> ||
+    std::is_same_v<D, Cat> || std::is_same_v<D, Library> || std::is_same_v<D, std::monostate>;
+
 // Coordinates of the operand of a movement op, by kind of op.
 struct Step {
   Exprs& exprs;
@@ -134,8 +142,8 @@ struct Step {
     return {d.arg, std::move(at)};
   }
 
-  template <class Other>
-  Point operator()(const Other&) {
+  template <class D>
+  requires is_other_op<D> Point operator()(const D&) {
     FUSER_ASSERT(false, "t", p.tensor->id, " does not move elements");
   }
 };
@@ -148,14 +156,8 @@ Point step(Exprs& exprs, Merges& merges, std::unordered_set<Expr>& outside,
 }
 
 bool is_movement(const Tensor& t) {
-  return std::holds_alternative<Broadcast>(t.definition) ||
-         std::holds_alternative<Expand>(t.definition) ||
-         std::holds_alternative<Squeeze>(t.definition) ||
-         std::holds_alternative<Permute>(t.definition) ||
-         std::holds_alternative<StrideOrder>(t.definition) ||
-         std::holds_alternative<SplitDim>(t.definition) ||
-         std::holds_alternative<MergeDims>(t.definition) ||
-         std::holds_alternative<Slice>(t.definition) || std::holds_alternative<Flip>(t.definition);
+  return std::visit([](const auto& d) { return !is_other_op<std::decay_t<decltype(d)>>; },
+                    t.definition);
 }
 
 // Returns the coordinates of the dims that were merged into a dim, or the coordinate itself.

@@ -59,6 +59,14 @@ bool moved(Exprs& exprs, const Tensor& t, View& view) {
           }
           return true;
         } else {
+          static_assert(std::is_same_v<D, Input> || std::is_same_v<D, Pointwise> ||
+                            std::is_same_v<D, Cast> || std::is_same_v<D, Full> ||
+                            std::is_same_v<D, StrideOrder> || std::is_same_v<D, Reduction> ||
+                            std::is_same_v<D, Result> || std::is_same_v<D, Iota> ||
+                            std::is_same_v<D, TakeAlongAxis> || std::is_same_v<D, Flip> ||
+                            std::is_same_v<D, Pad> || std::is_same_v<D, Cat> ||
+                            std::is_same_v<D, Library> || std::is_same_v<D, std::monostate>,
+                        "moved() misses an op");
           return false;
         }
       },
