@@ -1,6 +1,6 @@
-# The C++ core, deliberately typed only in part: classes that users hold, and functions that build
-# definitions. Typed Python functions wrap the rest, and a second list of signatures would become
-# stale.
+# The C++ core, typed in part: classes that users hold, and functions that build definitions.
+# tests/test_core_stub.py compares the declarations with the module. All other functions are untyped
+# here, because typed Python functions wrap them.
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
