@@ -212,8 +212,9 @@ def areas() -> dict[str, list[Path]]:
     for name in ("tests", "benchmarks", "examples"):
         found[name] = list((ROOT / name).rglob("*.py"))
     found["setup.py"] = [ROOT / "setup.py"]
-    documents = [ROOT / f"{name}.md" for name in ("README", "ARCHITECTURE", "HACKING", "CHANGELOG")]
-    for path in [*documents, *sorted((ROOT / "docs").rglob("*.md"))]:
+    documents = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    documents += [ROOT / folder / "README.md" for folder in ("benchmarks", "examples")]
+    for path in sorted(documents):
         found[path.relative_to(ROOT).as_posix()] = [path]
     return found
 
