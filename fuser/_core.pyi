@@ -1,5 +1,5 @@
 # The C++ core, typed in part: classes that users hold, and functions that build definitions.
-# tests/test_core_stub.py compares the declarations with the module. All other functions are untyped
+# tests/test_stubs.py compares the declarations with the module. All other functions are untyped
 # here, because typed Python functions wrap them.
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
