@@ -106,6 +106,7 @@ CALLS = [
     "torch.complex(x, y).imag",
     "torch.special.expit(x)",
     "torch.special.log1p(x)",
+    "torch.special.erfcx(x)",
     *(f"F.{name}(x)" for name in words("relu relu6 elu celu selu silu mish softplus")),
     *(f"F.{name}(x)" for name in words("hardtanh hardswish hardsigmoid leaky_relu")),
     *(f"F.{name}(x)" for name in words("tanhshrink softshrink hardshrink gelu sigmoid")),

@@ -255,6 +255,28 @@ DEVICE f64 erf_(f64 x) { return erf(x); }
 DEVICE f32 erfc_(f32 x) { return erfcf(x); }
 DEVICE f64 erfc_(f64 x) { return erfc(x); }
 
+//@ erfcx_
+// exp(x * x) * erfc(x).
+#ifdef FUSER_HOST
+// libm lacks erfcx. Up to 12 the product is finite, and `rest` is the rounding error of x * x.
+// Beyond 12 ten terms of the asymptotic series suffice.
+DEVICE f64 erfcx_(f64 x) {
+  if (x < -27.0) return HUGE_VAL;
+  const f64 square = x * x;
+  if (x > 12.0) {
+    f64 series = 1.0;
+    for (i32 n = 10; n > 0; --n) series = 1.0 - (n - 0.5) / square * series;
+    return 0.56418958354775628695 / x * series;
+  }
+  const f64 rest = fma(x, x, -square);
+  return exp(square) * erfc(x) * (1.0 + rest);
+}
+DEVICE f32 erfcx_(f32 x) { return (f32)erfcx_((f64)x); }
+#else
+DEVICE f32 erfcx_(f32 x) { return erfcxf(x); }
+DEVICE f64 erfcx_(f64 x) { return erfcx(x); }
+#endif
+
 //@ lgamma_
 DEVICE f32 lgamma_(f32 x) { return lgammaf(x); }
 DEVICE f64 lgamma_(f64 x) { return lgamma(x); }

@@ -138,6 +138,14 @@ def _gelu_erf(x: Tensor) -> Tensor:
     return 0.5 * x * torch.erfc(x * -math.sqrt(0.5))
 
 
+def _erfcx(x: Tensor) -> Tensor:
+    """erfcx(x); for negative x it is 2 exp(x * x), with the rounding error of x * x."""
+    high = x.float().to(x.dtype).clamp(-27, 0)  # its square is exact in float64
+    low = x.clamp(-27, 0) - high
+    square = 2 * torch.exp(high * high) * torch.exp((2 * high + low) * low)
+    return torch.where(x < -6, square, torch.special.erfcx(x))
+
+
 def _add(a: Tensor, b: Tensor) -> Tensor:
     return a | b if a.dtype == torch.bool else a + b
 
@@ -264,6 +272,7 @@ REFERENCES: dict[str, Callable[..., Tensor]] = {
     "gelu_tanh": _gelu_tanh,
     "erf": torch.erf,
     "erfc": torch.erfc,
+    "erfcx": _erfcx,
     "erfinv": torch.erfinv,
     "erfcinv": lambda c: torch.special.ndtri(c * 0.5) * -math.sqrt(0.5),
     "lgamma": torch.lgamma,

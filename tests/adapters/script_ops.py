@@ -58,7 +58,8 @@ BATCHES = {
         "torch.fmax(x, y); torch.fmin(x, y); torch.logaddexp2(x, y); torch.special.entr(x); "
         "torch.special.ndtr(x); torch.angle(x.float()); torch.special.xlog1py(x, y.abs()); "
         "torch.float_power(x.abs(), 2.5); torch.float_power(2.0, x); torch.ldexp(x, y); "
-        "torch.digamma(x * 3); torch.digamma(y.abs() * 9 + 1); x.take(i) * 2"
+        "torch.digamma(x * 3); torch.digamma(y.abs() * 9 + 1); x.take(i) * 2; "
+        "torch.special.erfcx(x.float() * 3)"
     ),
     "compounds": (
         "F.pad(x, [1, 2]) + 1; F.pad(x, [-1, 0, 2, 0], 'constant', 0.5) * 2; x.tile([2]) + 1; "

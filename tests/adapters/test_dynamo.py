@@ -414,3 +414,27 @@ def test_kept_sizes_that_are_numbers_have_no_memory() -> None:
     y.meta["val"] = torch.empty(4, 3)
     graph.output((x, y, 7))
     assert compile_graph._kept_bytes(graph, Facts(kept=1)) == 4 * 3 * 4
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tolerance"), [(torch.float64, 1e-11), (torch.float32, 2e-4)], ids=str
+)
+def test_a_probit_loss_is_one_region_each_way(dtype: torch.dtype, tolerance: float) -> None:
+    """log_ndtr is decomposed into erfcx. The gradient is an exponential of a difference of numbers
+    up to 450, hence the tolerance.
+    """
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        return (torch.special.erfcx(x / 4) - torch.special.log_ndtr(x)).sum()
+
+    x = torch.linspace(-30, 30, 601, dtype=dtype)
+    found, exact = x.clone().requires_grad_(), x.double().requires_grad_()
+    with report.recording() as seen:
+        result = compiled(loss)(found)
+        result.backward()
+    expected = loss(exact)
+    expected.backward()
+    assert [len(graph.regions) for graph in seen.graphs] == [1, 1]
+    assert not any(graph.left or graph.fallbacks for graph in seen.graphs)
+    torch.testing.assert_close(result.double(), expected, rtol=tolerance, atol=0)
+    torch.testing.assert_close(found.grad.double(), exact.grad, rtol=tolerance, atol=1e-30)

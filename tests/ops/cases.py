@@ -32,6 +32,7 @@ _DOMAINS: dict[str, tuple[float, float]] = {
     "erf": (-4, 4),
     "erfc": (-10, 10),
     "erfcinv": (0, 2),
+    "erfcx": (-10, 40),
     "erfinv": (-1, 1),
     "exp": (-105, 90),
     "exp_half": (-105, 90),

@@ -53,7 +53,7 @@ UNARY = {
 ROUNDED = ["sqrt", "rsqrt", "exp", "exp2", "expm1", "log", "log1p", "log2", "log10", "reciprocal"]
 ROUNDED += ["sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh"]
 ROUNDED += ["atanh", "sigmoid", "silu", "gelu_erf", "gelu_tanh", "erf", "erfc", "erfinv"]
-ROUNDED += ["erfcinv", "lgamma"]
+ROUNDED += ["erfcinv", "erfcx", "lgamma"]
 FEW = 64
 MANY = 16 * 2048  # maximum elements of an input of a second run
 

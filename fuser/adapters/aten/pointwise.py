@@ -519,6 +519,7 @@ ROWS: dict[str, Row] = {
         "sinh cosh tanh asinh acosh atanh sigmoid silu erf erfc erfinv lgamma mish",
         "float",
     ),
+    "aten.special_erfcx.default": _op("erfcx", "float"),
     "aten.logit.default": _logit,
     # activations
     "aten.gelu.default": _activation("gelu"),
