@@ -3,9 +3,9 @@
 // Threads copy it as vectors along K, one column each, and reduce rows whose elements are adjacent
 // there. A persistent block processes one tile after another. See reduction.cpp.
 //
-// The chunks of a row, as long as a thread's vector, are rotated by the vector index of the row
-// along K. So threads that copy vectors of one column use different banks, and so do threads that
-// read a row.
+// The swizzle rotates the chunks of a row, as long as a thread's vector, by the vector index of the
+// row along K. So threads that copy vectors of one column use different banks, and so do threads
+// that read a row.
 #include <algorithm>
 
 #include "base/error.h"

@@ -61,8 +61,8 @@ const Loop* Builder::turned_loop(const ThreadMapping& w, const StagedValue& c) c
   return out;
 }
 
-// Return the offset of a thread's access in the tile. Each row is rotated by its position. So
-// threads that write a column, and threads that read a row, are spread over all banks. Line-aligned
+// Return the offset of a thread's access in the tile. The swizzle rotates each row by its index, so
+// that threads that write a column, or read a row, are spread over all banks. Line-aligned
 // accesses start at word boundaries.
 Offset Builder::tile_offset(const ThreadMapping& w, const StagedValue& c, Body& body) {
   const int64_t line = schedule.dims[c.along].store_line;
