@@ -15,6 +15,10 @@ REASON = re.compile(r"one file because", re.IGNORECASE)
 # Sources without a test of their own name, the test that covers them, and the reason.
 COVERED = {
     "fuser/adapters/compile_graph.py": ("tests/adapters/test_dynamo.py", "one backend"),
+    "fuser/adapters/graph/rematerialization.py": (
+        "tests/adapters/test_dynamo.py",
+        "saved values of compiled programs",
+    ),
     "fuser/fusion.py": ("tests/test_definition.py", "the graph of a definition"),
     "fuser/inspect/explain_definition.py": ("tests/inspect/test_explain.py", "explain()"),
     "fuser/nvfuser/serialization.py": ("tests/nvfuser/test_compat.py", "with clone()"),

@@ -4,7 +4,6 @@ settled, cut into regions, these as definitions, and a function that runs the re
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,18 +12,10 @@ from torch import fx
 
 from fuser.adapters.autograd.aot_bypass import note_half
 from fuser.adapters.autograd.aot_metadata import Facts, facts_now, strides_now
-from fuser.adapters.graph.dense_views import replace_dense_strided_views
-from fuser.adapters.graph.donation import take_memory
-from fuser.adapters.graph.eager_strides import correct_strides
-from fuser.adapters.graph.empty_parts import drop_empty_parts
-from fuser.adapters.graph.layouts import lay_out_for_readers, write_slices_apart, write_without_gaps
-from fuser.adapters.graph.mutation import final_writes
-from fuser.adapters.graph.padding import pad_products, take_strides
-from fuser.adapters.graph.sizes import settle_sizes
-from fuser.adapters.graph.upsampling import repeat_by_views
-from fuser.adapters.graph.views import drop_views, memory_of, owner_of
-from fuser.adapters.nodes import tensor_of
-from fuser.adapters.partition import Partition, partition
+from fuser.adapters.graph.pipeline import GRAPH_PASSES, GraphState, kept_for_backward, run
+from fuser.adapters.graph.views import memory_of, owner_of
+from fuser.adapters.nodes import results_of, tensor_of
+from fuser.adapters.partition import Partition
 from fuser.adapters.region import build_together
 from fuser.adapters.report import note_graph
 from fuser.adapters.wrapper_codegen import program, strict_from_environment
@@ -87,46 +78,16 @@ def _regions(
     graph: fx.Graph, inputs: Sequence[Any], name: str, options: Options, facts: Facts
 ) -> Partition:
     """Partitions the graph into regions, and rewrites views, slices and layouts for them."""
-    donated = _donated(graph, facts)
-    settle_sizes(graph)
-    if name == "inference":
-        repeat_by_views(graph)
-    take_strides(graph, inputs)
-    correct_strides(graph)
-    drop_empty_parts(graph)
-    replace_dense_strided_views(graph)
-    places = _kept_for_backward(graph, facts)
-    drop_views(graph, places)
-    parts = partition(graph, options.min_nodes, final_writes(graph))
-    write_slices_apart(graph, parts.regions)
-    results = _results(graph)
-    kept = {results[i] for i in places} - {results[i] for i in range(places.start)}
-    write_without_gaps(graph, parts.regions, kept)
-    makers = {n for nodes in parts.regions for n in nodes}
-    lay_out_for_readers(graph, makers, kept)
-    parts.regions += [[copy] for copy in pad_products(graph, makers, kept)]
-    if not options.cudagraphs:  # replay needs the recorded arguments unchanged
-        take_memory(graph, parts.regions, donated)
-    return parts
-
-
-def _donated(graph: fx.Graph, facts: Facts) -> set[fx.Node]:
-    """Saved activations that are dead after the backward graph (donated buffers)."""
-    nodes = [n for n in graph.nodes if n.op == "placeholder"]
-    sharing = Counter(memory for n in nodes for memory in memory_of(n))
-    given = ((nodes[i], memory_of(nodes[i])) for i in facts.donated)
-    return {n for n, memory in given if memory and all(sharing[m] == 1 for m in memory)}
-
-
-def _kept_for_backward(graph: fx.Graph, facts: Facts) -> range:
-    """Indices of results that only the backward graph reads."""
-    count = len(_results(graph))
-    return range(count if facts.kept is None else facts.kept, count)
+    # replay of a CUDA graph needs the recorded arguments unchanged
+    may_donate = not options.cudagraphs
+    state = GraphState(graph, inputs, name, facts, options.min_nodes, may_donate)
+    run(GRAPH_PASSES, state)
+    return state.parts
 
 
 def _kept_bytes(graph: fx.Graph, facts: Facts) -> int:
     """Bytes of saved activations, without arguments of the graph."""
-    results, places = _results(graph), _kept_for_backward(graph, facts)
+    results, places = results_of(graph), kept_for_backward(graph, facts)
     seen = {owner_of(n) for n in results[: places.start] if isinstance(n, fx.Node)}
     kept = {owner_of(r) for i in places if isinstance(r := results[i], fx.Node)} - seen
     made = (n for n in kept if n.op == "call_function")
@@ -136,11 +97,7 @@ def _kept_bytes(graph: fx.Graph, facts: Facts) -> int:
 
 def result_strides(graph: fx.Graph, facts: Facts) -> list[tuple[int, ...] | None]:
     """Strides of the results of a compiled graph, in AOTAutograd's form."""
-    return [_strides(n) for n in _results(graph)[facts.tokens :]]
-
-
-def _results(graph: fx.Graph) -> list[Any]:
-    return list(next(n for n in graph.nodes if n.op == "output").args[0])
+    return [_strides(n) for n in results_of(graph)[facts.tokens :]]
 
 
 def _strides(result: Any) -> tuple[int, ...] | None:

@@ -19,18 +19,13 @@ from torch._dynamo.guards import GuardBuilder
 from torch._dynamo.source import GlobalStateSource
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext
-from torch.utils.checkpoint import CheckpointPolicy
 
 from fuser import UserError
 from fuser.adapters import aten
 from fuser.adapters.autograd.aot_bypass import unwrapping
 from fuser.adapters.compile_graph import COMPILERS, Options, compile_graph
-from fuser.adapters.graph.attention import drop_constant_masks
-from fuser.adapters.graph.effects import draws
-from fuser.adapters.graph.one_hot import sum_one_place
 from fuser.adapters.graph.phases import Cut, keeping_what_eager_keeps, mutation_aware
-from fuser.adapters.graph.upsampling import repeat_by_views
-from fuser.adapters.nodes import is_view, kind_of, tensor_of
+from fuser.adapters.graph.pipeline import CUT_PASSES, JOINT_PASSES, PROGRAM_PASSES, run
 
 # Options of each torch.compile(..., mode=...).
 MODES: dict[str, Mapping[str, Any]] = {
@@ -83,81 +78,17 @@ def cut(joint: fx.GraphModule, inputs: Any, **kwargs: Any) -> tuple[fx.GraphModu
     """Partitions a joint graph into a forward and a backward graph; a partition_fn of AOTAutograd.
     Values that are cheap to rematerialize are not saved.
     """
-    repeat_by_views(joint.graph)
-    sum_one_place(joint.graph)
-    _keep_what_is_widened(joint.graph)
-    _reduce_again_what_is_compared(joint.graph)
-    for number, node in enumerate(filter(draws, joint.graph.nodes)):
-        node.kwargs = {**node.kwargs, _DRAW: number}
+    run(JOINT_PASSES, joint.graph)
     joint.recompile()
     forward, backward = min_cut_rematerialization_partition(joint, inputs, **kwargs)
     for half in (forward, backward):
-        # a node that repeats a generator state has the attribute of the original op
-        for node in half.graph.nodes:
-            node.kwargs = {k: v for k, v in node.kwargs.items() if k != _DRAW}
+        run(CUT_PASSES, half.graph)
         half.recompile()
     return forward, backward
 
 
-# Attribute that distinguishes equal random ops, because torch's partitioner merges two randn_like.
-_DRAW = "_fuser_draw"
-
-
 # The partition_fn of memory_efficient_fusion.
 cut_as_eager = keeping_what_eager_keeps(cut)
-
-
-def _keep_what_is_widened(graph: fx.Graph) -> None:
-    """Prefers to save a half-precision value instead of its float32 copy. Torch's partitioner would
-    save the copy if an op that it does not fuse, e.g. a norm, reads it.
-    """
-    of_backward: set[fx.Node] = set()
-    for node in graph.nodes:
-        if node.op == "placeholder":
-            starts = str(node.target).startswith("tangents")
-        else:
-            starts = not of_backward.isdisjoint(node.all_input_nodes)
-        if starts:
-            of_backward.add(node)
-    for node in graph.nodes:
-        if node in of_backward or of_backward.isdisjoint(node.users) or not _widens(node):
-            continue
-        node.meta.setdefault("recompute", CheckpointPolicy.PREFER_RECOMPUTE)
-
-
-def _reduce_again_what_is_compared(graph: fx.Graph) -> None:
-    """Rematerializes a maximum that is compared with its operand, e.g. in the gradient of amax, so
-    that one kernel computes both for the backward graph. A saved maximum has been rounded and might
-    differ from all rematerialized values; the gradient would then be lost.
-    """
-    for node in graph.nodes:
-        if node.target not in _EQUALITIES:
-            continue
-        sources = [_behind_views(n) for n in node.all_input_nodes]
-        reduced = [n for n in sources if aten.reduces(str(n.target))]
-        if any(kind_of(n) == "compute" for n in set(sources).difference(reduced)):
-            for n in reduced:
-                n.meta.setdefault("recompute", CheckpointPolicy.PREFER_RECOMPUTE)
-
-
-_EQUALITIES = {torch.ops.aten.eq.Tensor, torch.ops.aten.ne.Tensor}
-
-
-def _behind_views(node: fx.Node) -> fx.Node:
-    while is_view(node):
-        node = node.all_input_nodes[0]
-    return node
-
-
-def _widens(node: fx.Node) -> bool:
-    if node.target is not torch.ops.aten._to_copy.default:
-        return False
-    source = node.args[0]
-    assert isinstance(source, fx.Node)
-    before, after = tensor_of(source), tensor_of(node)
-    if before is None or not before.is_floating_point() or before.device != after.device:
-        return False
-    return bool(before.dtype.itemsize == 2 and after.dtype == torch.float32)
 
 
 def compilers(options: Options) -> dict[str, Callable[..., Any]]:
@@ -232,7 +163,7 @@ def _compiled(
     _guard_forward_ad()
     if has_tangents():
         return module
-    drop_constant_masks(module)
+    run(PROGRAM_PASSES, module)
     saved = _saved(module, inputs)
     with unwrapping(inputs) as made:
         if saved is None:

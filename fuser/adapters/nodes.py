@@ -15,6 +15,11 @@ from fuser.adapters import aten
 T = TypeVar("T")
 
 
+def results_of(graph: fx.Graph) -> list[Any]:
+    """Results of a graph that returns a list or tuple: nodes or constants."""
+    return list(next(n for n in graph.nodes if n.op == "output").args[0])
+
+
 def tensor_of(node: fx.Node) -> Any:
     """The FakeTensor of the node, if it has exactly one."""
     value = node.meta.get("val")

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fuser.adapters import compile_graph, dynamo
-from fuser.adapters.graph import donation
+from fuser.adapters.graph import donation, pipeline
 from fuser.adapters.graph.donation import DONOR
 from fuser.adapters.wrapper_codegen import program
 from tests.adapters.training import Attention, tokens
@@ -121,7 +121,7 @@ def test_the_same_bits_without_donation(
     assert taken
     taken.clear()
     torch._dynamo.reset()
-    monkeypatch.setattr(compile_graph, "take_memory", lambda *_: None)
+    monkeypatch.setattr(pipeline, "take_memory", lambda *_: None)
     expected = _steps(model, inputs, enabled=autocast)
     assert not taken
     assert [torch.equal(a, b) for a, b in zip(found, expected, strict=True)] == [True] * len(found)
@@ -138,7 +138,7 @@ def test_large_scores_are_overwritten_on_the_gpu(monkeypatch: pytest.MonkeyPatch
     found, peaks = [], []
     for donates in (True, False):
         if not donates:
-            monkeypatch.setattr(compile_graph, "take_memory", lambda *_: None)
+            monkeypatch.setattr(pipeline, "take_memory", lambda *_: None)
         torch._dynamo.reset()
         run = torch.compile(lambda: F.cross_entropy(x @ w, labels), backend=dynamo.backend)
         for _ in range(2):
