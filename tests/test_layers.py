@@ -53,6 +53,8 @@ TORCH_FILES = {
 }
 TORCH_FOLDERS = ("fuser/adapters/", "fuser/contrib/", "fuser/testing/")
 CUDA_FILES = {"fuser/runtime/toolkit.py"}
+# Modules that name internal APIs of torch, and the reason.
+INTERNAL_FILES = {"fuser/adapters/torch_compat.py": "the list of these APIs"}
 
 
 def cpp_files() -> list[Path]:
@@ -258,6 +260,51 @@ def test_python_imports(path: Path) -> None:
             "torch is known in the adapters only"
         )
     assert not found & {"tests", "examples", "benchmarks", "setup"}
+
+
+def internals(tree: ast.Module) -> Iterator[str]:
+    """Internal APIs of torch in a module: dotted names with a leading underscore in a component,
+    except ops, which are named torch.ops.aten._softmax.
+    """
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Attribute):
+            names = [ast.unparse(node)]
+        for name in names:
+            first, *rest = name.split(".")
+            private = any(n.startswith("_") and not n.startswith("__") for n in rest)
+            if first == "torch" and private and rest[0] != "ops":
+                yield name
+
+
+def test_internals_are_found() -> None:
+    text = """
+import torch._dynamo.config
+from torch._guards import detect_fake_mode
+from torch.utils import _pytree as pytree
+torch._C._get_schema("aten::add", "")
+torch.autograd.forward_ad._current_level
+torch.ops.aten._softmax.default, torch.__version__, x._version, "torch._C"  # torch._C
+"""
+    assert sorted(internals(ast.parse(text))) == [
+        "torch._C",
+        "torch._C._get_schema",
+        "torch._dynamo.config",
+        "torch._guards.detect_fake_mode",
+        "torch.autograd.forward_ad._current_level",
+        "torch.utils._pytree",
+    ]
+
+
+@pytest.mark.parametrize("path", python_files(), ids=relative)
+def test_internals_of_torch_are_in_one_module(path: Path) -> None:
+    if relative(path) not in INTERNAL_FILES:
+        found = list(internals(ast.parse(path.read_text())))
+        assert not found, "import a name of fuser.adapters.torch_compat"
 
 
 def test_modules_import_each_other_without_a_circle() -> None:

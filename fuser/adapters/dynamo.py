@@ -12,13 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-import torch
 from torch import fx
-from torch._dynamo.backends.common import aot_autograd
-from torch._dynamo.guards import GuardBuilder
-from torch._dynamo.source import GlobalStateSource
-from torch._functorch.partitioners import min_cut_rematerialization_partition
-from torch._guards import TracingContext
 
 from fuser import UserError
 from fuser.adapters import aten
@@ -26,6 +20,14 @@ from fuser.adapters.autograd.aot_bypass import unwrapping
 from fuser.adapters.compile_graph import COMPILERS, Options, compile_graph
 from fuser.adapters.graph.phases import Cut, keeping_what_eager_keeps, mutation_aware
 from fuser.adapters.graph.pipeline import CUT_PASSES, JOINT_PASSES, PROGRAM_PASSES, run
+from fuser.adapters.torch_compat import (
+    GlobalStateSource,
+    GuardBuilder,
+    TracingContext,
+    aot_autograd,
+    forward_ad_level,
+    min_cut_rematerialization_partition,
+)
 
 # Options of each torch.compile(..., mode=...).
 MODES: dict[str, Mapping[str, Any]] = {
@@ -180,7 +182,7 @@ def has_tangents() -> bool:
     """True if tensors may carry tangents of torch.autograd.forward_ad. Kernels would drop them, so
     torch's ops run instead.
     """
-    return torch.autograd.forward_ad._current_level >= 0
+    return forward_ad_level() >= 0
 
 
 def _guard_forward_ad() -> None:

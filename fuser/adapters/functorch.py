@@ -10,8 +10,6 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._dynamo.convert_frame import compile_lock
-from torch._functorch.aot_autograd import aot_function
 
 from fuser import UserError
 from fuser._native import load_torch
@@ -26,6 +24,7 @@ from fuser.adapters.dynamo import (
     memory_efficient_backend,
     options_of,
 )
+from fuser.adapters.torch_compat import aot_function, compile_lock
 
 # Maximum traces per function. Further layouts go to Dynamo, which detects dynamic sizes.
 _MOST_TRACES = 8

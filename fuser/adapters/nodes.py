@@ -11,6 +11,7 @@ import torch
 from torch import fx
 
 from fuser.adapters import aten
+from fuser.adapters.torch_compat import OpOverload
 
 T = TypeVar("T")
 
@@ -68,11 +69,11 @@ def kind_of(node: fx.Node) -> str:
         return ""
     if node.target is operator.getitem:
         return "part"
-    return _kind(node.target) if isinstance(node.target, torch._ops.OpOverload) else ""
+    return _kind(node.target) if isinstance(node.target, OpOverload) else ""
 
 
 @cache
-def _kind(op: torch._ops.OpOverload) -> str:
+def _kind(op: OpOverload) -> str:
     found = aten.row(str(op))
     return found.kind if found else ""
 

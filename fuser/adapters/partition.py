@@ -34,6 +34,7 @@ from fuser.adapters.nodes import (
     tensor_of,
     writes,
 )
+from fuser.adapters.torch_compat import OpOverload
 
 # Maximum sibling regions tried for a merge, the nearest in the graph.
 _TRIED = 4
@@ -97,7 +98,7 @@ def why_not(node: fx.Node) -> str | None:
         source = node.args[0]
         assert isinstance(source, fx.Node)
         return why_not(source)
-    if not isinstance(node.target, torch._ops.OpOverload):
+    if not isinstance(node.target, OpOverload):
         return "not an op of torch"
     name = str(node.target)
     found = aten.row(name)

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from sympy import Integer
 from torch import fx
-from torch.utils import _pytree as pytree
 
 from fuser import (
     CompileError,
@@ -43,6 +42,7 @@ from fuser.adapters.nodes import (
 )
 from fuser.adapters.partition import is_made_anywhere
 from fuser.adapters.report import is_keeping_runs, note_fallback, note_run
+from fuser.adapters.torch_compat import pytree
 from fuser.adapters.tuning import tuned
 from fuser.arguments import as_dtype
 from fuser.debug.repro import keep_repro

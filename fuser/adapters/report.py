@@ -180,18 +180,21 @@ def explain_model(
     explain().
     """
     import torch
-    from torch.utils._pytree import tree_leaves
 
-    torch._dynamo.reset()
+    from fuser.adapters.torch_compat import pytree, reset_dynamo
+
+    reset_dynamo()
     with recording(keeps_runs=True) as report:
         results = torch.compile(model, backend="fuser")(*inputs, **named)
         leaves = [
-            t for t in tree_leaves(results) if isinstance(t, torch.Tensor) and t.requires_grad
+            t
+            for t in pytree.tree_leaves(results)
+            if isinstance(t, torch.Tensor) and t.requires_grad
         ]
         if leaves:
             torch.autograd.grad(
                 leaves,
-                [t for t in tree_leaves((inputs, named)) if _wants_gradient(t)]
+                [t for t in pytree.tree_leaves((inputs, named)) if _wants_gradient(t)]
                 or [p for p in getattr(model, "parameters", list)() if p.requires_grad],
                 [torch.ones_like(t) for t in leaves],
                 allow_unused=True,

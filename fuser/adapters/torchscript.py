@@ -27,6 +27,7 @@ from fuser._native import load_torch
 from fuser.adapters import aten, torchscript_ops
 from fuser.adapters.aten import gradients, pointwise
 from fuser.adapters.aten.emitter import Emitter
+from fuser.adapters.torch_compat import replace_in_c, schema_of
 from fuser.debug.interpreter import torch_dtype
 from fuser.debug.repro import graph_script, input_spec, keep_script, said_where
 
@@ -106,7 +107,7 @@ def _module() -> Any:
     module = importlib.import_module("fuser._torchscript")
     module.install(importlib.import_module(__name__))
     for name, function in _SWITCHES.items():
-        setattr(torch._C, name, function)
+        replace_in_c(name, function)
     return module
 
 
@@ -532,7 +533,7 @@ def _check_dims(name: str, given: Sequence[Any]) -> None:
 def _signature(name: str) -> list[tuple[str, bool, bool]]:
     """For each argument its name, whether it is keyword-only, and whether it is a dtype."""
     base, _, overload = name.partition(".")
-    schema = torch._C._get_schema(base, overload)
+    schema = schema_of(base, overload)
     return [(a.name, a.kwarg_only, "ScalarType" in str(a.real_type)) for a in schema.arguments]
 
 

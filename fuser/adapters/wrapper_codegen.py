@@ -33,12 +33,12 @@ from fuser.adapters.graph.views import (
     has_numbers,
     laid_out,
     owner_of,
-    reinterpreted,
 )
 from fuser.adapters.nodes import is_number, is_view, tensor_of, writes
 from fuser.adapters.partition import Partition
 from fuser.adapters.region import Definition, runner
 from fuser.adapters.report import note_fallback
+from fuser.adapters.torch_compat import OpOverload, keeps_graph, reinterpret_tensor
 
 
 @dataclass
@@ -89,7 +89,7 @@ class _Writer:
             source, index = node.args
             return f"{name} = {self.argument(source)}[{self.argument(index)}]"
         function = node.target
-        if isinstance(function, torch._ops.OpOverload):
+        if isinstance(function, OpOverload):
             function = _quickest(function, node)
         arguments = [self.argument(a) for a in node.args]
         arguments += [f"{key}={self.argument(a)}" for key, a in node.kwargs.items()]
@@ -100,7 +100,7 @@ class _Writer:
         value, whole = tensor_of(node), tensor_of(base)
         offset = value.storage_offset() - whole.storage_offset()
         layout = f"{tuple(value.shape)}, {tuple(value.stride())}, {offset}"
-        view = self.constant(reinterpreted, "f")
+        view = self.constant(reinterpret_tensor, "f")
         return f"{self.name(node)} = {view}({self.name(base)}, {layout})"
 
     def checks(self, nodes: Iterable[fx.Node]) -> list[str]:
@@ -119,14 +119,14 @@ class _Writer:
         """
         if not self.written:
             return []
-        keeps = self.constant(torch._C._autograd._get_current_graph_task_keep_graph, "f")
+        keeps = self.constant(keeps_graph, "f")
         copy = self.constant(laid_out, "f")
         names = sorted(map(self.name, self.written))
         copies = [f"    {name} = {copy}({name}, {name}.stride())" for name in names]
         return [f"if {keeps}():", *copies]
 
 
-def _quickest(op: torch._ops.OpOverload, node: fx.Node) -> Callable[..., Any]:
+def _quickest(op: OpOverload, node: fx.Node) -> Callable[..., Any]:
     """The op without Python wrapper; torch's own builtin function if all arguments are tensors,
     because it parses its arguments faster.
     """

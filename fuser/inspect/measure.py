@@ -149,7 +149,7 @@ def _flush(device: Any) -> Callable[[], Any]:
 
 
 def _read(events: list[Any], on_gpu: bool) -> Measured:
-    from torch._C._autograd import DeviceType
+    from fuser.adapters.torch_compat import DeviceType
 
     # A range also appears as a GPU event, from its first kernel to its last.
     steps = sorted((e for e in events if e.name.startswith(_STEP)), key=_start)

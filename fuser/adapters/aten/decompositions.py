@@ -15,13 +15,13 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._prims_common import suggest_memory_format
 from torch.fx.experimental.symbolic_shapes import guard_or_false, statically_known_true
 
 from fuser.adapters.aten import foreach, quantization, unfold
 from fuser.adapters.aten.table import row
 from fuser.adapters.aten.unfold import is_channels_last
 from fuser.adapters.graph.gemm_padding import is_worth_padding, rounded
+from fuser.adapters.torch_compat import channel_shuffle, get_decompositions, suggest_memory_format
 
 # Op packets; overloads with their own row are not decomposed.
 _BROKEN_UP = [
@@ -62,8 +62,6 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
 
 
 def _of_torch(names: list[str]) -> dict[Any, Callable[..., Any]]:
-    from torch._decomp import get_decompositions
-
     aten = torch.ops.aten
     return get_decompositions([getattr(aten, name) for name in names if hasattr(aten, name)])
 
@@ -303,7 +301,7 @@ def _channel_shuffle(x: Tensor, groups: Any) -> Tensor:
     """The result has the layout of torch's kernels: as `x` on a CPU, row-major on a GPU as in the
     decomposition.
     """
-    y = torch._refs.nn.functional.channel_shuffle(x, groups)
+    y = channel_shuffle(x, groups)
     on_cpu = x.device.type == "cpu"
     return y.contiguous(memory_format=suggest_memory_format(x)) if on_cpu else y
 

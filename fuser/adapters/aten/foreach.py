@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from fuser.adapters.aten.table import reduces, row
+from fuser.adapters.torch_compat import all_op_names
 
 _PREFIX = "_foreach_"
 
@@ -38,7 +39,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 def _ops() -> list[Any]:
     names = {
         name.removeprefix("aten::").partition(".")[0]
-        for name in torch._C._dispatch_get_all_op_names()
+        for name in all_op_names()
         if name.startswith("aten::" + _PREFIX)
     }
     packets = [getattr(torch.ops.aten, n) for n in sorted(names)]

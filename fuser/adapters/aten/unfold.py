@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._prims_common import suggest_memory_format
+
+from fuser.adapters.torch_compat import suggest_memory_format
 
 _LARGEST = 9  # maximum elements of a window; each is one read
 

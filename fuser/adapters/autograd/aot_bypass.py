@@ -16,11 +16,15 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._guards import TracingContext
-from torch._subclasses import FakeTensor
 
 from fuser._native import load_torch
 from fuser.adapters.autograd.aot_metadata import Facts, metadata_now
+from fuser.adapters.torch_compat import (
+    FakeTensor,
+    TracingContext,
+    functorch_transform,
+    saved_tensors_hooks,
+)
 
 Compiled = Callable[..., Any]
 
@@ -137,15 +141,17 @@ def _gradients(
 
 def _is_watched() -> bool:
     """True if hooks, transforms or compiled autograd observe the run."""
+    # at the first compilation Dynamo is loaded
+    from fuser.adapters.torch_compat import compiled_autograd, dynamo_config
+
     context = TracingContext.try_get()
-    hooks: Any = torch._C._autograd._top_saved_tensors_default_hooks(True)
-    transforms: Any = torch._C._functorch.peek_interpreter_stack()
-    compiled: Any = torch._dynamo.compiled_autograd
+    hooks: Any = saved_tensors_hooks(True)
+    transforms: Any = functorch_transform()
     return (
         hooks is not None
         or transforms is not None
-        or bool(torch._dynamo.config.compiled_autograd)
-        or bool(getattr(compiled, "compiled_autograd_enabled", False))
+        or bool(dynamo_config.compiled_autograd)
+        or bool(getattr(compiled_autograd, "compiled_autograd_enabled", False))
         or bool(getattr(context, "fakify_first_call", False))
     )
 

@@ -21,36 +21,44 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._functorch import config as functorch_config
-from torch._functorch._aot_autograd import autograd_cache
-from torch._functorch._aot_autograd.autograd_cache import (
-    BypassAOTAutogradCache,
-    should_use_local_autograd_cache,
-    should_use_remote_autograd_cache,
-)
-from torch._functorch._aot_autograd.schemas import SerializableAOTDispatchCompiler
-from torch._guards import detect_fake_mode
-from torch._inductor import codecache
-from torch._inductor import config as inductor_config
-from torch._inductor.output_code import OutputCode
-from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.compiler import config as compiler_config
-from torch.fx._graph_pickler import GraphPickler
-from torch.fx._graph_pickler import Options as Pickling
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.utils._python_dispatch import _disable_current_modes
-from torch.utils._pytree import tree_map_only
 
 import fuser
 from fuser.adapters.autograd.aot_metadata import Facts, facts_now
 from fuser.adapters.compile_graph import COMPILERS, Options, compile_graph, result_strides
+from fuser.adapters.torch_compat import (
+    AutoDispatchBelowAutograd,
+    DisableAutocast,
+    DispatchKey,
+    DispatchKeySet,
+    ExcludeDispatchKeyGuard,
+    FakeTensor,
+    FakeTensorMode,
+    GraphPickler,
+    OpOverload,
+    OpOverloadPacket,
+    OutputCode,
+    PicklerOptions,
+    SerializableAOTDispatchCompiler,
+    autograd_cache,
+    codecache,
+    detect_fake_mode,
+    disable_current_modes,
+    functorch_config,
+    inductor_config,
+    pytree,
+)
 
 # Other features that this module needs. Older or newer torch versions may lack some.
 for _owner, _name in (
     (functorch_config, "bundled_autograd_cache"),
     (functorch_config, "force_non_lazy_backward_lowering"),
     (compiler_config, "cache_key_tag"),
+    (autograd_cache, "BypassAOTAutogradCache"),
     (autograd_cache, "should_bundle_autograd_cache"),
+    (autograd_cache, "should_use_local_autograd_cache"),
+    (autograd_cache, "should_use_remote_autograd_cache"),
 ):
     if not hasattr(_owner, _name):
         raise ImportError(f"torch has no {_name}")
@@ -66,7 +74,7 @@ _GENERATORS: dict[str, Any] = {
 # ops.
 _NAMESPACES = {"aten", "prims", "prim", "rngprims"}
 # Dispatch key that makes results views for autograd.
-_VIEWS = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
+_VIEWS = DispatchKeySet(DispatchKey.ADInplaceOrView)
 _PLAIN = (torch.Tensor, torch.nn.Parameter, FakeTensor)
 
 Strides = list[tuple[int, ...] | None]
@@ -99,7 +107,9 @@ class SavedGraph(OutputCode):
         """Prepares a copy of this object for pickling; called by torch."""
         if not self.content:
             if not self.traced:
-                raise BypassAOTAutogradCache("fuser: the graph was compiled outside of the cache")
+                raise autograd_cache.BypassAOTAutogradCache(
+                    "fuser: the graph was compiled outside of the cache"
+                )
             self.content = _written(*self.traced)
             self.traced.clear()
         self.call, self.traced = None, []
@@ -109,7 +119,7 @@ class SavedGraph(OutputCode):
         if self.call is not None:
             return
         mode = detect_fake_mode(example_inputs) or FakeTensorMode(shape_env=ShapeEnv())
-        with torch.no_grad(), torch._C._DisableAutocast():
+        with torch.no_grad(), DisableAutocast():
             module, inputs = _read(self.content, mode)
             self.call = compile_graph(
                 module,
@@ -120,7 +130,7 @@ class SavedGraph(OutputCode):
                 loaded=True,
             )
             if self.name == "forward" and self.strides != result_strides(module.graph, self.facts):
-                raise BypassAOTAutogradCache("fuser: results with other strides")
+                raise autograd_cache.BypassAOTAutogradCache("fuser: results with other strides")
 
     def set_triton_bundle(self, triton_bundle: Any) -> None:
         """Required by torch; there is no Triton bundle."""
@@ -128,7 +138,10 @@ class SavedGraph(OutputCode):
 
 def is_on() -> bool:
     """True if torch's settings enable the AOTAutograd cache."""
-    cached = should_use_local_autograd_cache() or should_use_remote_autograd_cache()
+    cached = (
+        autograd_cache.should_use_local_autograd_cache()
+        or autograd_cache.should_use_remote_autograd_cache()
+    )
     return bool(cached and inductor_config.fx_graph_cache)
 
 
@@ -153,9 +166,9 @@ def _is_known(module: fx.GraphModule, node: fx.Node) -> bool:
             value = getattr(value, name, None)
         return isinstance(value, fx.GraphModule)
     op = node.target
-    if isinstance(op, torch._ops.OpOverloadPacket):
+    if isinstance(op, OpOverloadPacket):
         return op._qualified_op_name.split("::")[0] in _NAMESPACES
-    return not isinstance(op, torch._ops.OpOverload) or op.namespace in _NAMESPACES
+    return not isinstance(op, OpOverload) or op.namespace in _NAMESPACES
 
 
 @contextmanager
@@ -255,8 +268,8 @@ def _known_to_torch(values: Any) -> Any:
     def known(value: FakeTensor) -> Any:
         return torch.ops.aten.alias.default(value) if value._is_view() else value
 
-    with torch._C._AutoDispatchBelowAutograd(), torch._C._ExcludeDispatchKeyGuard(_VIEWS):
-        return tree_map_only(FakeTensor, known, values)
+    with AutoDispatchBelowAutograd(), ExcludeDispatchKeyGuard(_VIEWS):
+        return pytree.tree_map_only(FakeTensor, known, values)
 
 
 def _written(module: fx.GraphModule, inputs: Sequence[Any]) -> bytes:
@@ -267,12 +280,14 @@ def _written(module: fx.GraphModule, inputs: Sequence[Any]) -> bytes:
         if node.op in ("get_attr", "call_module"):
             value = attrgetter(str(node.target))(module)
             if type(value) is not torch.Tensor or value.device.type != "cpu":
-                raise BypassAOTAutogradCache(f"fuser: a graph with {type(value).__name__} inside")
+                raise autograd_cache.BypassAOTAutogradCache(
+                    f"fuser: a graph with {type(value).__name__} inside"
+                )
     try:
-        with _disable_current_modes():
-            return GraphPickler.dumps((module, inputs), Pickling(ops_filter=_is_of_torch))
+        with disable_current_modes():
+            return GraphPickler.dumps((module, inputs), PicklerOptions(ops_filter=_is_of_torch))
     except Exception as error:
-        raise BypassAOTAutogradCache(f"fuser: {error}") from error
+        raise autograd_cache.BypassAOTAutogradCache(f"fuser: {error}") from error
 
 
 def _is_of_torch(name: str) -> bool:
@@ -280,7 +295,7 @@ def _is_of_torch(name: str) -> bool:
 
 
 def _read(content: bytes, mode: FakeTensorMode) -> tuple[fx.GraphModule, Sequence[Any]]:
-    with _disable_current_modes():
+    with disable_current_modes():
         read: Any = GraphPickler.loads(content, mode)
     module, inputs = read
     return module, inputs

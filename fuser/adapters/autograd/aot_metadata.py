@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from torch._guards import TracingContext
+from fuser.adapters.torch_compat import TracingContext
 
 # Fields of AOTAutograd's ViewAndMutationMeta that require its wrappers. Some torch versions lack
 # some of them.

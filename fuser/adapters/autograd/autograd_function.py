@@ -13,13 +13,12 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._functorch.aot_autograd import aot_export_joint_simple
-from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from fuser._native import load_torch
 from fuser.adapters import aten
 from fuser.adapters.dynamo import cut_as_eager
 from fuser.adapters.nodes import writes
+from fuser.adapters.torch_compat import aot_export_joint_simple, pytree
 
 Compiler = Callable[[fx.GraphModule, Sequence[Any]], Callable[[list[Any]], Any]]
 PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -42,7 +41,7 @@ def direct(
 
     def flat(*args: Any) -> list[Any]:
         nonlocal spec
-        leaves, spec = tree_flatten(function(*args))
+        leaves, spec = pytree.tree_flatten(function(*args))
         return leaves
 
     try:
@@ -64,7 +63,7 @@ def direct(
             make(graph, [n.meta["val"] for n in _placeholders(graph)])
             for make, graph in zip((fw_compiler, bw_compiler), graphs, strict=True)
         )
-    finish = None if spec.is_leaf() else partial(tree_unflatten, treespec=spec)
+    finish = None if spec.is_leaf() else partial(pytree.tree_unflatten, treespec=spec)
     deterministic = torch.are_deterministic_algorithms_enabled()
     return load_torch().DirectFunction(forward, backward, count, wanted, [], deterministic, finish)
 

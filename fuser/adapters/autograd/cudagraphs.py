@@ -10,15 +10,14 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._dynamo.backends import cudagraphs as of_torch
-from torch._inductor import cudagraph_trees
-from torch._inductor.cudagraph_utils import (
-    check_multiple_devices_or_any_cpu_nodes,
-    get_placeholder_info,
-)
-from torch._inductor.utils import count_tangents, get_first_incompatible_cudagraph_node
 
 from fuser.adapters.autograd.aot_metadata import Facts
+from fuser.adapters.torch_compat import (
+    cudagraph_trees,
+    cudagraph_utils,
+    dynamo_cudagraphs,
+    inductor_utils,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -38,7 +37,7 @@ def captured(call: Boxed, module: fx.GraphModule, name: str, facts: Facts) -> Bo
     if reason is not None:
         _log.warning("no CUDA graph of a %s graph: %s", name, reason)
         return _in_backward(call) if name == "backward" else call
-    device = of_torch.get_device_index(module)
+    device = dynamo_cudagraphs.get_device_index(module)
     replayed: Boxed | None = None
 
     def run(arguments: list[Any]) -> Any:
@@ -52,9 +51,9 @@ def captured(call: Boxed, module: fx.GraphModule, name: str, facts: Facts) -> Bo
             device_index=device,
             is_backward=name == "backward",
             is_inference=name == "inference",
-            stack_traces=of_torch.get_stack_traces(module),
-            placeholders=get_placeholder_info(module.graph),
-            mutated_input_idxs=of_torch.find_input_mutations(module.graph),
+            stack_traces=dynamo_cudagraphs.get_stack_traces(module),
+            placeholders=cudagraph_utils.get_placeholder_info(module.graph),
+            mutated_input_idxs=dynamo_cudagraphs.find_input_mutations(module.graph),
         )
         return call(arguments)
 
@@ -67,17 +66,17 @@ def _places_that_stay(module: fx.GraphModule, name: str, facts: Facts) -> set[in
     saved activations.
     """
     if name == "backward":
-        return set(range(count_tangents(module)))
+        return set(range(inductor_utils.count_tangents(module)))
     return set(facts.static)
 
 
 def _why_not(module: fx.GraphModule, still: Collection[int]) -> str | None:
-    if of_torch.find_input_mutations(module.graph) - set(still):
+    if dynamo_cudagraphs.find_input_mutations(module.graph) - set(still):
         return "it writes into an argument"
-    places = of_torch.get_device_node_mapping(module)
-    if (found := check_multiple_devices_or_any_cpu_nodes(places)) is not None:
+    places = dynamo_cudagraphs.get_device_node_mapping(module)
+    if (found := cudagraph_utils.check_multiple_devices_or_any_cpu_nodes(places)) is not None:
         return str(found)
-    node = get_first_incompatible_cudagraph_node(module)
+    node = inductor_utils.get_first_incompatible_cudagraph_node(module)
     return None if node is None else f"{node.name} cannot be captured"
 
 

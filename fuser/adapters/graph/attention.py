@@ -13,7 +13,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import fx
-from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+
+from fuser.adapters.torch_compat import TorchDispatchMode, disable_current_modes
 
 _ATTENTION = F.scaled_dot_product_attention
 _CREATIONS: set[Any] = {torch.arange, torch.full, torch.ones, torch.zeros, torch.tensor}
@@ -64,7 +65,7 @@ def _kind(mask: fx.Node, makers: list[fx.Node]) -> str:
     sizes = [*example.shape]
     if not all(type(n) is int for n in sizes) or sizes[-1] * sizes[-2] > _MOST:
         return ""
-    with _disable_current_modes(), torch.no_grad():
+    with disable_current_modes(), torch.no_grad():
         try:
             with _Deterministic():  # type: ignore[no-untyped-call]
                 value = _evaluated(makers)

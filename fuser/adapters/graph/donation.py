@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-import torch
 from torch import fx
 
 from fuser.adapters import aten
@@ -16,6 +15,7 @@ from fuser.adapters.graph.padding import MEMORY
 from fuser.adapters.graph.views import RESHAPES, has_numbers, owner_of
 from fuser.adapters.nodes import is_view, kind_of, tensor_of, writes
 from fuser.adapters.partition import SMALL
+from fuser.adapters.torch_compat import OpOverload
 
 # Key in a node's meta: the operand of its region that donates its memory.
 DONOR = "donor"
@@ -66,7 +66,7 @@ def _is_fresh(node: fx.Node) -> bool:
     """True if an op computes the node into new memory."""
     if kind_of(node) == "part":
         (node,) = node.all_input_nodes
-    return node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload)
+    return node.op == "call_function" and isinstance(node.target, OpOverload)
 
 
 def _result(donor: fx.Node, inside: Collection[fx.Node]) -> fx.Node | None:

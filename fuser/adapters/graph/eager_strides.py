@@ -17,6 +17,7 @@ from torch import fx
 
 from fuser.adapters import aten
 from fuser.adapters.nodes import computed, hint, kind_of, specialised
+from fuser.adapters.torch_compat import OpOverload, detect_fake_mode, disable_current_modes
 
 # Dims of a tensor from the outermost in memory to the innermost.
 Order = tuple[int, ...]
@@ -34,7 +35,7 @@ def correct_strides(graph: fx.Graph) -> None:
             if node.op != "call_function" or "val" not in node.meta:
                 continue
             follows = not changed.isdisjoint(node.all_input_nodes)
-            if isinstance(node.target, torch._ops.OpOverload) and aten.row(str(node.target)):
+            if isinstance(node.target, OpOverload) and aten.row(str(node.target)):
                 orders = _eager_orders(node) if aten.by_element(str(node.target)) else None
                 value = computed(node) if follows else node.meta["val"]
                 value = value if orders is None else _laid_out(value, orders)
@@ -67,7 +68,7 @@ def _laid_out(value: Any, orders: Sequence[Order | None]) -> Any:
 def _in_order(t: torch.Tensor, order: Order) -> torch.Tensor:
     if t.layout != torch.strided or order == _order(t.shape, t.stride()):
         return t
-    with torch._guards.detect_fake_mode([t]):  # type: ignore[union-attr]
+    with detect_fake_mode([t]):  # type: ignore[union-attr]
         return torch.empty_permuted(t.shape, order, dtype=t.dtype, device=t.device)
 
 
@@ -137,7 +138,7 @@ def _found(target: Callable[..., Any], args: Any, kwargs: Any) -> tuple[Order | 
     def real(value: Any) -> Any:
         return value.make() if isinstance(value, _StandIn) else value
 
-    with torch.no_grad(), torch.utils._python_dispatch._disable_current_modes():
+    with torch.no_grad(), disable_current_modes():
         try:
             result = target(*map(real, args), **{key: real(v) for key, v in kwargs})
         except (RuntimeError, NotImplementedError):  # unsupported on the CPU

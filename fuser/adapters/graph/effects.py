@@ -12,7 +12,8 @@ from functools import cache
 
 import torch
 from torch import fx
-from torch.fx.node import _side_effectful_functions
+
+from fuser.adapters.torch_compat import HigherOrderOperator, OpOverload, effectful_functions
 
 # Namespaces whose ops have only the effects of their schemas and tags. Writes to tensors are
 # handled elsewhere: no region spans an op that writes.
@@ -40,7 +41,7 @@ class Effects:
 
 def draws(node: fx.Node) -> bool:
     """True if the op draws random numbers from torch's generator."""
-    return isinstance(node.target, torch._ops.OpOverload) and _RANDOM in _moved(node.target)
+    return isinstance(node.target, OpOverload) and _RANDOM in _moved(node.target)
 
 
 def reaches_outside(node: fx.Node) -> bool:
@@ -62,13 +63,13 @@ def effects_before(graph: fx.Graph, steps: Iterable[Collection[fx.Node]]) -> lis
 
 @cache
 def _moved(target: Callable[..., object]) -> tuple[str, ...]:
-    if isinstance(target, torch._ops.HigherOrderOperator):
+    if isinstance(target, HigherOrderOperator):
         return _RANDOM, _OUTSIDE  # the effects of its subgraphs are unknown
-    if not isinstance(target, torch._ops.OpOverload):
-        return (_OUTSIDE,) if target in _side_effectful_functions else ()
+    if not isinstance(target, OpOverload):
+        return (_OUTSIDE,) if target in effectful_functions else ()
     moved = []
     if torch.Tag.nondeterministic_seeded in target.tags:
         moved.append(_RANDOM)
-    if target.namespace not in _KNOWN or target in _side_effectful_functions:
+    if target.namespace not in _KNOWN or target in effectful_functions:
         moved.append(_OUTSIDE)
     return tuple(moved)

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._prims_common import suggest_memory_format
 
 from fuser.adapters.graph.views import RESHAPES, has_gaps, has_numbers, laid_out
 from fuser.adapters.nodes import computed, is_view, reads_of, tensor_of
+from fuser.adapters.torch_compat import suggest_memory_format
 
 # Argument indices of the images, and of the weight.
 CONVOLUTIONS: dict[object, tuple[tuple[int, ...], int]] = {

@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import CheckpointPolicy
 
 from fuser.adapters.graph.mutation import fits
 from fuser.adapters.graph.views import has_numbers
 from fuser.adapters.nodes import is_number, is_view, is_write, reads_of, tensor_of
+from fuser.adapters.torch_compat import pytree
 
 Cut = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
 
@@ -149,7 +149,7 @@ def _tell_times_apart(graph: fx.Graph, outputs: int) -> bool:
 def _of_backward_pass(graph: fx.Graph, outputs: int) -> set[fx.Node]:
     """Nodes traced after the forward pass that no result of the forward pass depends on."""
     results = next(n for n in graph.nodes if n.op == "output").args[0]
-    leaves: Any = tree_leaves(results)
+    leaves: Any = pytree.tree_leaves(results)
     copied = (n for n in graph.nodes if n.meta.get(_PHASE) == "must_be_in_forward")
     waiting = [n for n in (*leaves[:outputs], *copied) if isinstance(n, fx.Node)]
     of_forward: set[fx.Node] = set()

@@ -12,10 +12,9 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch.utils._sympy.interp import sympy_interp
-from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from fuser.adapters.nodes import computed, is_number, specialised, tensor_inputs, tensor_of
+from fuser.adapters.torch_compat import PythonReferenceAnalysis, sympy_interp
 
 _SPLIT, _UNBIND = torch.ops.aten.split.Tensor, torch.ops.aten.unbind.int
 

@@ -14,11 +14,10 @@ from typing import Any
 
 import torch
 from torch import fx
-from torch._subclasses.fake_tensor import unset_fake_temporarily
-from torch.utils._pytree import tree_leaves
 
 from fuser.adapters.graph.sizes import Numbers
 from fuser.adapters.nodes import computed, in_order, is_view, tensor_of
+from fuser.adapters.torch_compat import OpOverload, pytree, unset_fake_temporarily
 
 aten = torch.ops.aten
 _LONGEST = 1 << 16  # maximum elements of an index
@@ -83,8 +82,10 @@ def _lay_out(graph: fx.Graph, moved: set[fx.Node]) -> None:
                 raise
             node.target = aten.reshape.default
             value = computed(node)
-        before = [t.stride() for t in tree_leaves(node.meta["val"]) if isinstance(t, torch.Tensor)]
-        if before != [t.stride() for t in tree_leaves(value) if isinstance(t, torch.Tensor)]:
+        before = [
+            t.stride() for t in pytree.tree_leaves(node.meta["val"]) if isinstance(t, torch.Tensor)
+        ]
+        if before != [t.stride() for t in pytree.tree_leaves(value) if isinstance(t, torch.Tensor)]:
             moved.add(node)
         node.meta["val"] = value
 
@@ -99,7 +100,7 @@ def _constant(node: fx.Node, known: dict[fx.Node, torch.Tensor | None]) -> torch
 def _is_constant(node: fx.Node, known: Mapping[fx.Node, torch.Tensor | None]) -> bool:
     value = tensor_of(node)
     return (
-        isinstance(node.target, torch._ops.OpOverload)
+        isinstance(node.target, OpOverload)
         and torch.Tag.nondeterministic_seeded not in node.target.tags
         and value is not None
         and all(type(n) is int for n in value.shape)

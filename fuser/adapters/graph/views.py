@@ -15,11 +15,8 @@ from torch import fx
 from fuser import Unsupported
 from fuser.adapters import aten
 from fuser.adapters.nodes import hint, is_view, tensor_of, writes
+from fuser.adapters.torch_compat import OpOverload
 from fuser.layout import compute_tensor_descriptor
-
-# Creates a view by sizes, strides and offset from the tensor's beginning, without torch's
-# dispatcher.
-reinterpreted: Any = torch._C._dynamo.guards._reinterpret_tensor  # type: ignore[attr-defined]
 
 # Ops that keep the row-major numbers of elements.
 RESHAPES = {torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default}
@@ -71,7 +68,7 @@ def _reduce_away(node: fx.Node) -> None:
         return
     if not aten.reduces(str(node.target)):
         return
-    assert isinstance(node.target, torch._ops.OpOverload)
+    assert isinstance(node.target, OpOverload)
     names = [a.name for a in node.target._schema.arguments]
     args, value, wanted = list(node.args), tensor_of(node), tensor_of(user)
     places = [names.index(name) if name in names else len(args) for name in ("dim", "keepdim")]

@@ -13,9 +13,9 @@ from fuser.adapters.graph.views import (
     drop_views,
     laid_out,
     owner_of,
-    reinterpreted,
     stride_order,
 )
+from fuser.adapters.torch_compat import reinterpret_tensor
 from tests.adapters.graphs import names, traced
 
 
@@ -112,7 +112,7 @@ def test_a_view_of_views_is_one_of_their_memory() -> None:
     for node, base in bases.items():
         value, offset = node.meta["val"], node.meta["val"].storage_offset()
         if base is nodes["sin"]:
-            shown = reinterpreted(x, value.shape, value.stride(), offset)
+            shown = reinterpret_tensor(x, value.shape, value.stride(), offset)
             assert torch.equal(shown, x.as_strided(value.shape, value.stride(), offset))
 
 
