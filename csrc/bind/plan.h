@@ -34,7 +34,7 @@ inline PlanValue plan_value(const std::string& name, pybind11::handle value) {
   namespace py = pybind11;
   const auto refuse = [&](const char* expected) {
     return Fault(FaultKind::User, "plan-1",
-                 text("plan: ", name, "=", to_text(py::repr(value)), " is not possible; expected ",
+                 text("plan: ", name, "=", to_text(py::repr(value)), " has a wrong type; expected ",
                       expected));
   };
   const auto integer = py::reinterpret_steal<py::object>(PyNumber_Index(value.ptr()));
@@ -71,9 +71,9 @@ inline std::vector<Plan> plans_of(pybind11::handle plans) {
         continue;
       }
       if (!py::isinstance<py::str>(value))
-        throw Fault(
-            FaultKind::User, "plan-1",
-            text("plan: scheduler=", to_text(py::repr(value)), " is not possible; expected a str"));
+        throw Fault(FaultKind::User, "plan-1",
+                    text("plan: scheduler=", to_text(py::repr(value)),
+                         " has a wrong type; expected a str"));
       plan.scheduler = to_text(value);
     }
   };

@@ -131,7 +131,7 @@ namespace {
   const std::string where = last == values.rend() ? "" : "\n  " + rules::where(*last->tensor);
   throw Fault(FaultKind::Shape, "elements-1",
               text("execute(): axes of sizes [", joined(extents),
-                   "] have more elements than can be counted; expected at most 2^59", where));
+                   "] have too many elements; expected at most 2^59", where));
 }
 
 }  // namespace
@@ -248,8 +248,9 @@ void check_room(const Plan& planned, const Variant& made, const Arguments& argum
 }  // namespace
 
 Plan changed_plan(Group& group, const Plan& planned, const Plan& wanted) {
-  FUSER_CHECK(wanted.scheduler == planned.scheduler, User, "plan-1", "plan: scheduler ",
-              wanted.scheduler, " does not take this fusion here; planned: ", to_string(planned));
+  FUSER_CHECK(wanted.scheduler == planned.scheduler, User, "plan-1",
+              "plan: scheduler=", wanted.scheduler, " is not allowed; expected ", planned.scheduler,
+              ", the first scheduler that accepts this kernel\n  planned: ", to_string(planned));
   Plan all = merged(planned, wanted);
   group.scheduler->check(group.problem, planned, all);
   return all;
@@ -272,7 +273,7 @@ std::shared_ptr<const Variant> find_variant(Group& group, GroupSizes& sizes,
   sizes.hints.extents = group.match.extents;
   Plan plan = group.scheduler->plan(group.problem, sizes.hints, planning_device(device));
   if (plan.is_fission()) {
-    FUSER_ASSERT(!group.fission.empty(), "a plan in pieces for a group that has none");
+    FUSER_ASSERT(!group.fission.empty(), "a fission plan for a kernel without fission");
     auto made = std::make_shared<Variant>();
     made->plan = std::move(plan);
     return group.by_hints[seen] = std::move(made);

@@ -33,11 +33,11 @@ PlanValue as_planned(const std::string& name, const PlanValue& planned, const Pl
   if (planned.index() == wanted.index()) return wanted;
   const auto* number = std::get_if<int64_t>(&wanted);
   FUSER_CHECK(number, User, "plan-1", "plan: ", name, "=", to_string(wanted),
-              " is not possible; expected an int of 64 bits, as the planned ", to_string(planned),
-              " is");
+              " has a wrong type; expected an int of 64 bits, like the planned ",
+              to_string(planned));
   FUSER_CHECK(*number >= 0, User, "plan-1", "plan: ", name, "=", *number,
-              " is not possible; expected a set of accesses as an int whose bit i stands for the ",
-              "i-th one, as the planned ", to_string(planned), " is");
+              " has a wrong type; expected a set of accesses, an int of 0 or more with bit i for ",
+              "access i, like the planned ", to_string(planned));
   return AccessSet({static_cast<uint64_t>(*number)});
 }
 
@@ -67,8 +67,8 @@ Plan merged(const Plan& planned, const Plan& wanted) {
   for (const auto& [name, value] : wanted.fields) {
     const auto it = std::find_if(out.fields.begin(), out.fields.end(),
                                  [&](const auto& f) { return f.first == name; });
-    FUSER_CHECK(it != out.fields.end(), User, "plan-2", "plan: no field ", name, " in ",
-                to_string(planned));
+    FUSER_CHECK(it != out.fields.end(), User, "plan-2", "plan: no field ", name,
+                "; planned: ", to_string(planned));
     it->second = as_planned(name, it->second, value);
   }
   return out;

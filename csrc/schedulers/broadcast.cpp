@@ -60,9 +60,9 @@ std::optional<Columns> columns_of(Problem& p) {
 
 MatchResult match_broadcast(Problem& p) {
   MatchResult match;
-  if (p.reduced) return refuse("broadcast-1", "it reduces");
+  if (p.reduced) return refuse("broadcast-1", "the kernel has reductions");
   const auto c = columns_of(p);
-  if (!c) return refuse("broadcast-2", "what it reads along columns is little");
+  if (!c) return refuse("broadcast-2", "the kernel reads too little data that is shared by rows");
   guard_vectors(p, match, c->dims[K], c->vector);
   match.extents = {extent_of(p, c->dims[K])};
   return match;
@@ -114,9 +114,12 @@ Schedule schedule_broadcast(Problem& p, const Plan& plan) {
 void check_broadcast(Problem&, const Plan& planned, const Plan& wanted) {
   const int64_t x = planned.get("threads_x"), y = wanted.get("threads_y");
   check_fields(planned, wanted,
-               {{"threads_y", 1, most_threads / x}, {"unroll", 1, 16}, {"reverse_grid", 0, 1}});
+               {{"threads_y", 1, most_threads / x, Field::Any, too_many_threads},
+                {"unroll", 1, 16, Field::Any, too_many_registers},
+                {"reverse_grid", 0, 1}});
   expect(planned, x * y % warp == 0, text("threads_y=", y),
-         text("a multiple of ", std::max<int64_t>(1, warp / x)));
+         text("a multiple of ", std::max<int64_t>(1, warp / x),
+              ", because a block consists of whole warps"));
 }
 
 }  // namespace fuser

@@ -378,10 +378,10 @@ int64_t blocks_of(const Device& device, const Rows& o) {
 
 MatchResult match_inner(Problem& p) {
   MatchResult match;
-  if (!p.reduced) return refuse("inner-1", "it reduces nothing");
-  if (p.columns) return refuse("inner-2", "it also reduces the kept axes");
+  if (!p.reduced) return refuse("inner-1", "the kernel has no reductions");
+  if (p.columns) return refuse("inner-2", "the kernel also reduces its kept axes");
   if (!p.order.empty() && !(p.reduced >> p.order.back() & 1))
-    return refuse("inner-3", "the innermost axis is kept");
+    return refuse("inner-3", "the innermost axis is kept, not reduced");
   const VectorAxes r = rows_of(p);
   guard_rows(p, match, r);
   guard_packed_rows(p, match, r);
@@ -504,15 +504,20 @@ void check_inner(Problem& p, const Plan& planned, const Plan& wanted) {
     if (name == "streaming") value = planned.set("streaming");
   check_fields(planned, numbers,
                {{"cache_computed", 0, planned.get("cache_computed")},
-                {"threads_x", least, most_threads},
+                {"threads_x", least, most_threads, Field::Any,
+                 least > 1 ? "each element outside of the vectors of a row needs a thread"
+                           : too_many_threads},
                 // Packed rows of neighbouring threads are a power of two apart. The blocks of a
                 // cluster combine all of their threads for one row.
                 {"threads_y", 1,
                  alone    ? 1
                  : packed ? 2 * y
                           : most_threads,
-                 packed ? Field::Power : Field::Any},
-                {"unroll", 1, smem_unroll ? 8 : 64},
+                 packed ? Field::Power : Field::Any,
+                 alone    ? "all threads of a cluster combine for one row"
+                 : packed ? "rows of neighbouring threads are a power of two apart"
+                          : too_many_threads},
+                {"unroll", 1, smem_unroll ? 8 : 64, Field::Any, too_many_registers},
                 {"min_blocks_per_sm", 0, 8},
                 {"smem_unroll", smem_unroll ? 1 : 0, smem_unroll ? 16 : 0},
                 {"rows_per_thread", std::min<int64_t>(1, rows_per_thread), 2 * rows_per_thread},
@@ -520,19 +525,23 @@ void check_inner(Problem& p, const Plan& planned, const Plan& wanted) {
   const int64_t threads = wanted.get("threads_x"), rows = wanted.get("threads_y");
   const int64_t taken = threads * wanted.get("unroll");
   expect(planned, std::has_single_bit(static_cast<uint64_t>(threads)) || rows == 1,
-         text("threads_x=", threads), "a power of two, or threads_y=1");
+         text("threads_x=", threads),
+         "a power of two, or threads_y=1, because lanes of a warp combine");
   expect(planned, looped || taken >= x * planned.get("unroll"), text("threads_x * unroll=", taken),
-         text("at least ", x * planned.get("unroll"), ", for the row"));
+         text("at least ", x * planned.get("unroll"),
+              ", because the threads of a row hold all of its elements"));
   // The packed rows of a block must start at a multiple of a vector and fit shared memory.
   const int64_t together = std::min<int64_t>(y, vector_bytes);
   expect(planned, !packed || (threads <= warp && rows % together == 0),
          text("threads_x=", threads, ", threads_y=", rows),
-         text("up to ", warp, ", and a multiple of ", together, " up to ", 2 * y));
+         text("threads_x up to ", warp, " and threads_y a multiple of ", together, " up to ", 2 * y,
+              ", because packed rows move as whole vectors"));
   check_staging_tile(planned, wanted);
   // A warp takes part in the reductions of one row or of several, and must be complete.
   expect(planned, threads * rows % warp == 0 && threads * rows <= most_threads,
          text("threads_x * threads_y=", threads * rows),
-         text("a multiple of ", warp, " up to ", most_threads));
+         text("a multiple of ", warp, " up to ", most_threads,
+              ", because a block consists of whole warps"));
 }
 
 }  // namespace fuser

@@ -306,7 +306,8 @@ Tile staged_tile(Problem& p, const SizeHints& hints, const Device& device,
 
 MatchResult match_inner_outer(Problem& p) {
   MatchResult match;
-  if (!p.columns) return refuse("inner-outer-1", "it does not reduce both rows and columns");
+  if (!p.columns)
+    return refuse("inner-outer-1", "the kernel does not reduce both rows and columns");
   const VectorAxes r = rows_of(p);
   guard_rows(p, match, r);
   guard_staging_tile(p, match);
@@ -416,7 +417,8 @@ void check_inner_outer(Problem&, const Plan& planned, const Plan& wanted) {
   // With a staging tile, row copies and tile prefetches may each use the room of the other.
   const bool copies = staged && (planned.get("num_stages") || planned.get("prefetch_tiles"));
   check_fields(planned, wanted,
-               {{"grid_blocks", planned.get("cluster_size"), planned.get("grid_blocks")},
+               {{"grid_blocks", planned.get("cluster_size"), planned.get("grid_blocks"), Field::Any,
+                 "all blocks must be resident at once"},
                 {"cache_computed", 0, 1},
                 {"num_stages", 0, copies ? 3 : planned.get("num_stages")},
                 {"threads_x", staged ? 1 : x, staged ? x * y : x},
@@ -430,7 +432,8 @@ void check_inner_outer(Problem&, const Plan& planned, const Plan& wanted) {
   const int64_t blocks = wanted.get("grid_blocks"), resident = wanted.get("min_blocks_per_sm");
   const int64_t most = planned.get("grid_blocks") / planned.get("min_blocks_per_sm") * resident;
   expect(planned, blocks <= most, text("grid_blocks=", blocks),
-         text("at most ", most, " with min_blocks_per_sm=", resident));
+         text("at most ", most, " with min_blocks_per_sm=", resident,
+              ", because all blocks must be resident at once"));
   if (!staged) return;
   check_staging_tile(planned, wanted);
   const int64_t threads = wanted.get("threads_x"), all = threads * wanted.get("threads_y");
@@ -440,7 +443,9 @@ void check_inner_outer(Problem&, const Plan& planned, const Plan& wanted) {
              all <= x * y && all * steps <= x * y * unroll && all % warp == 0 &&
              all % planned.get("columns_per_merge") == 0,
          text("threads_x=", threads, ", threads_y=", wanted.get("threads_y"), ", unroll=", steps),
-         text("a row of ", x * unroll, " vectors, and no more threads and steps of a block"));
+         text("threads_x a power of two, threads_x * unroll at least ", x * unroll,
+              " (vectors of a row), whole warps of at most ", x * y,
+              " threads per block, and at most ", x * y * unroll, " vectors per block"));
 }
 
 }  // namespace fuser

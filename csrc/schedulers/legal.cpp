@@ -62,7 +62,7 @@ int64_t array_bytes(const KernelIR& kernel) {
 }  // namespace
 
 void expect(const Plan& planned, bool holds, const std::string& is, const std::string& expected) {
-  FUSER_CHECK(holds, User, "plan-1", "plan: ", is, " is not possible here; expected ", expected,
+  FUSER_CHECK(holds, User, "plan-1", "plan: ", is, " is not allowed; expected ", expected,
               "\n  planned: ", to_string(planned));
 }
 
@@ -73,8 +73,10 @@ void check_fields(const Plan& planned, const Plan& wanted, std::initializer_list
     const std::string is = text(name, "=", to_string(value));
     const auto rule =
         std::find_if(free.begin(), free.end(), [&](const Field& f) { return name == f.name; });
-    expect(planned, rule != free.end(), is, to_string(was));
-    expect(planned, is_possible(*rule, std::get<int64_t>(value)), is, possible(*rule));
+    expect(planned, rule != free.end(), is,
+           text(to_string(was), ", because the scheduler derives this field from the kernel"));
+    expect(planned, is_possible(*rule, std::get<int64_t>(value)), is,
+           rule->why ? text(possible(*rule), ", because ", rule->why) : possible(*rule));
   }
 }
 
@@ -83,7 +85,8 @@ void check_subset(const Plan& planned, const Plan& wanted, const char* field,
   const AccessSet& set = wanted.set(field);
   expect(planned, set == planned.set(field) || set.is_subset_of(most),
          text(field, "=", to_string(wanted.value(field))),
-         text("bits of ", to_string(PlanValue(most)), ", the accesses that it is possible for"));
+         text("a subset of the bits of ", to_string(PlanValue(most)),
+              ", because other accesses do not support it"));
 }
 
 void check_resources(const Plan& planned, const Plan& wanted, const KernelIR& kernel,
@@ -93,19 +96,21 @@ void check_resources(const Plan& planned, const Plan& wanted, const KernelIR& ke
   const Device device = planned_for.host ? known_device(planned_for.arch) : planned_for;
   const std::string is = changes(planned, wanted);
   const int64_t arrays = array_bytes(kernel);
-  expect(planned, shared <= device.shared_per_block, is,
-         text("at most ", device.shared_per_block, " bytes of shared memory for a block, got ",
-              shared));
+  expect(
+      planned, shared <= device.shared_per_block, is,
+      text("at most ", device.shared_per_block, " bytes of shared memory per block, got ", shared));
   expect(planned, arrays <= most_array_bytes, is,
-         text("at most ", most_array_bytes, " bytes of registers for a thread, got ", arrays));
+         text("at most ", most_array_bytes, " bytes of register arrays per thread, got ", arrays));
   // The blocks of a cooperative grid must be resident at the same time.
   constexpr int64_t reserved = 1 << 10;  // bytes of shared memory that the system keeps per block
   const int64_t blocks = kernel.cooperative ? std::max(1, kernel.min_blocks) : 0;
   expect(planned, blocks * (shared + reserved) <= device.shared_per_sm, is,
          text("at most ", device.shared_per_sm, " bytes of shared memory for ", blocks,
-              " blocks that are resident at once, got ", shared, " for one"));
+              " blocks per SM, because all blocks must be resident at once, got ", shared,
+              " per block"));
   expect(planned, blocks * kernel.threads <= device.threads_per_sm, is,
-         text("at most ", device.threads_per_sm, " resident threads of an SM, got ", blocks,
+         text("at most ", device.threads_per_sm,
+              " threads per SM, because all blocks must be resident at once, got ", blocks,
               " blocks of ", kernel.threads));
 }
 

@@ -18,10 +18,15 @@ struct Field {
   const char* name;
   int64_t least, most;
   Kind kind = Any;
+  const char* why = nullptr;  // reason for the range, after "because" in the message
 };
 
-// Raises "plan-1" unless `holds`: "plan: threads=3 is not possible here; expected a multiple of
-// 32". `is` is "threads=3".
+// Reasons that several schedulers give for a range.
+inline constexpr char too_many_threads[] = "a block has at most 1024 threads";
+inline constexpr char too_many_registers[] = "more unrolled elements would spill registers";
+
+// Raises "plan-1" unless `holds`: "plan: threads=3 is not allowed; expected a multiple of 32".
+// `is` is "threads=3".
 void expect(const Plan& planned, bool holds, const std::string& is, const std::string& expected);
 // Raises "plan-1" for a value outside its range and for a change of a field that `free` does not
 // list. Ranges must stay within 2^20, so that later products do not overflow.

@@ -127,10 +127,10 @@ ColumnLoop column_loop_of(const Problem& p, const ReductionShape& shape, const D
 
 MatchResult match_outer(Problem& p) {
   MatchResult match;
-  if (!p.reduced) return refuse("outer-1", "it reduces nothing");
-  if (p.columns) return refuse("outer-2", "it also reduces the kept axes");
+  if (!p.reduced) return refuse("outer-1", "the kernel has no reductions");
+  if (p.columns) return refuse("outer-2", "the kernel also reduces its kept axes");
   if (p.order.empty() || (p.reduced >> p.order.back() & 1))
-    return refuse("outer-3", "the innermost axis is reduced");
+    return refuse("outer-3", "the innermost axis is reduced, not kept");
   const VectorAxes c = columns_of(p);
   for (int vector = c.vector; vector > 1; vector /= 2) {
     guard_divides(match, p.refined.axes[c.axes.back()].extent, vector);
@@ -251,16 +251,17 @@ void check_outer(Problem&, const Plan& planned, const Plan& wanted) {
   const int64_t x = planned.get("threads_x"), blocks = planned.get("grid_blocks");
   const bool looped = planned.get("looped") != 0;  // else threads and steps must cover a column
   check_fields(planned, wanted,
-               {{"threads_y", 1, most_threads / x},
-                {"unroll", 1, 32},
+               {{"threads_y", 1, most_threads / x, Field::Any, too_many_threads},
+                {"unroll", 1, 32, Field::Any, too_many_registers},
                 {"grid_blocks", blocks ? 1 : 0, blocks ? 1 << 20 : 0},
                 {"min_blocks_per_sm", 0, 8}});
   const int64_t y = wanted.get("threads_y"), unroll = wanted.get("unroll");
   const int64_t steps = planned.get("threads_y") * planned.get("unroll");
   expect(planned, x * y % warp == 0, text("threads_y=", y),
-         text("a multiple of ", std::max<int64_t>(1, warp / x)));
-  expect(planned, looped || y * unroll >= steps, text("threads_y=", y, " and unroll=", unroll),
-         text("a product of ", steps, " or more, for a column"));
+         text("a multiple of ", std::max<int64_t>(1, warp / x),
+              ", because a block consists of whole warps"));
+  expect(planned, looped || y * unroll >= steps, text("threads_y * unroll=", y * unroll),
+         text(steps, " or more, because a block holds a complete column"));
 }
 
 }  // namespace fuser

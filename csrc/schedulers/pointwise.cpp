@@ -86,7 +86,7 @@ int pointwise_vector(const Problem& p) {
 
 MatchResult match_pointwise(Problem& p) {
   MatchResult match;
-  if (p.reduced) return refuse("pointwise-1", "it reduces");
+  if (p.reduced) return refuse("pointwise-1", "the kernel has reductions");
   guard_pointwise(p, p.order, match);
   return match;
 }
@@ -200,9 +200,10 @@ Schedule schedule_pointwise(Problem& p, const std::vector<AxisId>& order, const 
 
 void check_pointwise(Problem&, const Plan& planned, const Plan& wanted) {
   check_fields(planned, wanted,
-               {{"threads", warp, most_threads, Field::Multiple},
-                {"vector", 1, planned.get("vector"), Field::Divisor},
-                {"tail", planned.get("tail"), 1}});
+               {{"threads", warp, most_threads, Field::Multiple, "a block consists of whole warps"},
+                {"vector", 1, planned.get("vector"), Field::Divisor,
+                 "longer vectors are not known to be aligned"},
+                {"tail", planned.get("tail"), 1, Field::Any, "the last vector may be incomplete"}});
 }
 
 }  // namespace fuser

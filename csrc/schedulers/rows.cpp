@@ -93,10 +93,10 @@ int vector_of(Problem& p, const Rows& r, const SizeHints& hints) {
 
 MatchResult match_rows(Problem& p) {
   MatchResult match;
-  if (p.reduced) return refuse("rows-1", "it reduces");
+  if (p.reduced) return refuse("rows-1", "the kernel has reductions");
   const auto r = rows_of(p);
   if (!r || (!is_conditional(p) && !keeps_much(*r)))
-    return refuse("rows-2", "its rows have little in common");
+    return refuse("rows-2", "the rows of the kernel share too few values");
   for (int vector = r->vector; vector >= least_vector(p, *r); vector /= 2) {
     guard_vectors(p, match, r->dims.back(), vector);
     guard_uniform_select(p, match, r->dims.back(), vector);
@@ -172,13 +172,15 @@ Schedule schedule_rows(Problem& p, const Plan& plan) {
 void check_rows(Problem& p, const Plan& planned, const Plan& wanted) {
   if (planned.scheduler == "pointwise") return check_pointwise(p, planned, wanted);
   check_fields(planned, wanted,
-               {{"threads_y", 1, most_threads}, {"threads_z", 1, most_threads}, {"unroll", 1, 16}});
+               {{"threads_y", 1, most_threads, Field::Any, too_many_threads},
+                {"threads_z", 1, most_threads, Field::Any, too_many_threads},
+                {"unroll", 1, 16, Field::Any, too_many_registers}});
   const int64_t x = planned.get("threads_x"), y = wanted.get("threads_y");
   const int64_t z = wanted.get("threads_z");
   expect(planned, x * y * z % warp == 0 && x * y * z <= most_threads,
-         text("threads_y=", y, " and threads_z=", z),
-         text("threads that are a multiple of ", warp, " and at most ", most_threads,
-              ", threads_x=", x, " times these"));
+         text("threads_y=", y, ", threads_z=", z),
+         text(x, " * threads_y * threads_z a multiple of ", warp, " up to ", most_threads,
+              ", because a block consists of whole warps"));
 }
 
 }  // namespace fuser

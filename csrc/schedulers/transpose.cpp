@@ -434,11 +434,13 @@ void check_transpose(Problem& p, const Plan& planned, const Plan& wanted) {
     return most;
   };
   check_fields(planned, wanted,
-               {{"threads", warp, most_threads, Field::Power},
-                {"tile_x", 1, most_tile, Field::Power},
-                {"tile_y", 1, most_tile, Field::Power},
-                {"vector_x", 1, longest(X, "vector_x", "store_line_x"), Field::Divisor},
-                {"vector_y", 1, longest(Y, "vector_y", "store_line_y"), Field::Divisor},
+               {{"threads", warp, most_threads, Field::Power, "threads divide a tile evenly"},
+                {"tile_x", 1, most_tile, Field::Power, "threads divide a tile evenly"},
+                {"tile_y", 1, most_tile, Field::Power, "threads divide a tile evenly"},
+                {"vector_x", 1, longest(X, "vector_x", "store_line_x"), Field::Divisor,
+                 "longer vectors are not known to be aligned"},
+                {"vector_y", 1, longest(Y, "vector_y", "store_line_y"), Field::Divisor,
+                 "longer vectors are not known to be aligned"},
                 {"min_blocks_per_sm", 0, 16},
                 {"tail", was("tail"), 1},
                 {"divides_x", 0, was("divides_x")},
@@ -455,16 +457,21 @@ void check_transpose(Problem& p, const Plan& planned, const Plan& wanted) {
     const int64_t line = wanted.get(n.line);
     const auto is = [](const char* field, int64_t value) { return text(field, "=", value); };
     expect(planned, vector <= tile, is(n.vector, vector),
-           text("a power of two that divides ", is(n.tile, tile)));
+           text("a power of two that divides ", is(n.tile, tile),
+                ", because a tile consists of whole vectors"));
     expect(planned,
            !line ||
                (std::has_single_bit(static_cast<uint64_t>(line)) && line >= vector && line <= tile),
-           is(n.line, line), text("0 or a power of two from ", vector, " to ", tile));
+           is(n.line, line),
+           text("0 or a power of two from ", vector, " to ", tile,
+                ", because lines consist of vectors and tiles of lines"));
     expect(planned, !wanted.get(n.exact) || tile <= was(n.tile), is(n.tile, tile),
-           text("at most ", was(n.tile), ", or ", n.exact, "=0"));
+           text("at most ", was(n.tile), ", or ", n.exact,
+                "=0, because larger tiles may not divide the extent"));
     // Without line alignment the last vector of a row may end anywhere.
     expect(planned, line || !was(n.line) || vector == 1 || wanted.get("tail"), is(n.line, line),
-           text(was(n.line), ", or tail=1, or ", n.vector, "=1"));
+           text(was(n.line), ", or tail=1, or ", n.vector,
+                "=1, because the last vector of a row may be incomplete"));
   }
   const std::array<int64_t, 2> tile{wanted.get("tile_x"), wanted.get("tile_y")};
   const std::array<int64_t, 2> vector{wanted.get("vector_x"), wanted.get("vector_y")};
@@ -472,7 +479,8 @@ void check_transpose(Problem& p, const Plan& planned, const Plan& wanted) {
   const int64_t least = std::max(tile[X] / vector[X], tile[Y] / vector[Y]);
   const int64_t most = most_threads_of(tile, vector, aligned), threads = wanted.get("threads");
   expect(planned, threads >= least && threads <= most, text("threads=", threads),
-         text(least, " to ", most, ", for the vectors of such a tile"));
+         text(least, " to ", most,
+              ", because threads share a row of the tile and each moves at least a vector"));
 }
 
 }  // namespace fuser

@@ -108,18 +108,18 @@ def test_a_plan_is_compiled_once() -> None:
     [
         (
             {"threads": 100},
-            "threads=100 is not possible here; expected a multiple of 32 from 32 to",
+            "threads=100 is not allowed; expected a multiple of 32 from 32 to",
         ),
-        ({"threads": 0}, "threads=0 is not possible here"),
-        ({"threads": 2048}, "threads=2048 is not possible here"),
-        ({"vector": 3}, "vector=3 is not possible here; expected a divisor of 8"),
-        ({"vector": 16}, "vector=16 is not possible here; expected a divisor of 8"),
-        ({"vector": 0}, "vector=0 is not possible here"),
-        ({"collapsed": 2}, "collapsed=2 is not possible here; expected 1"),
-        ({"vectorized": 0}, "vectorized=0 is not possible here; expected 7"),
+        ({"threads": 0}, "threads=0 is not allowed"),
+        ({"threads": 2048}, "threads=2048 is not allowed"),
+        ({"vector": 3}, "vector=3 is not allowed; expected a divisor of 8"),
+        ({"vector": 16}, "vector=16 is not allowed; expected a divisor of 8"),
+        ({"vector": 0}, "vector=0 is not allowed"),
+        ({"collapsed": 2}, "collapsed=2 is not allowed; expected 1"),
+        ({"vectorized": 0}, "vectorized=0 is not allowed; expected 7"),
         (
             {"scheduler": "reduction"},
-            "scheduler reduction does not take this fusion here; planned:",
+            "scheduler=reduction is not allowed; expected pointwise, the first scheduler that",
         ),
     ],
 )
@@ -140,7 +140,7 @@ def test_plan_1_of_a_tail_that_is_needed() -> None:
     fd, given = bias_gelu(), inputs(columns=63)
     plan = fd.plan(given)
     assert isinstance(plan, Plan)
-    with pytest.raises(UserError, match="tail=0 is not possible here; expected 1") as caught:
+    with pytest.raises(UserError, match="tail=0 is not allowed; expected 1") as caught:
         fd.execute(given, plan=plan.replace(tail=0))
     assert caught.value.rule == "plan-1"
 
@@ -160,7 +160,7 @@ def test_plan_3() -> None:
     with pytest.raises(UserError) as caught:
         fd.execute(given, plan=(plan, plan))
     assert caught.value.rule == "plan-3"
-    assert str(caught.value) == "plan: 2 plans were given for 1 kernels"
+    assert str(caught.value) == "plan: 2 plans for 1 kernels"
 
 
 def test_a_plan_may_name_only_what_changes() -> None:
@@ -583,8 +583,8 @@ def test_size_1() -> None:
     with pytest.raises(fuser.ShapeError) as caught:
         fd.execute([-3], device="cpu")
     assert caught.value.rule == "size-1"
-    message = (
-        "full(): axis 0 gets a size of -3; expected at least 0\n  t0: float32[s0]  defined at "
+    assert str(caught.value).startswith(
+        "full(): axis 0 has a computed size of -3; expected at least 0\n"
+        "  t0: float32[s0]  defined at "
     )
-    assert str(caught.value).startswith(message)
     assert fd.execute([0], device="cpu")[0].shape == (0,)

@@ -239,7 +239,7 @@ def test_changed_plans(rng: np.random.Generator) -> None:
         {"threads_y": 4},
         {"staged": 1},
     ):
-        with pytest.raises(UserError, match="is not possible here"):
+        with pytest.raises(UserError, match="is not allowed"):
             fd.execute(inputs, plan=plan.replace(**changes))
 
 
@@ -499,7 +499,7 @@ def test_changed_plans_of_gradients(rng: np.random.Generator) -> None:
         {"threads_y": 1, "rows_per_thread": 4},
         {"staged": 2},
     ):
-        with pytest.raises(UserError, match="is not possible here"):
+        with pytest.raises(UserError, match="is not allowed"):
             fd.execute(inputs, plan=plan.replace(**changes))
 
 

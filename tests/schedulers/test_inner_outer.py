@@ -269,6 +269,6 @@ def test_plan_1(changes: dict[str, int], rng: np.random.Generator) -> None:
     plan = fd.plan(inputs)
     assert isinstance(plan, Plan)
     assert plan["grid_blocks"] == 4
-    with pytest.raises(UserError, match="is not possible here; expected") as caught:
+    with pytest.raises(UserError, match="is not allowed; expected") as caught:
         fd.execute(inputs, plan=plan.replace(**changes))
     assert caught.value.rule == "plan-1"

@@ -49,7 +49,7 @@ def refused(kernel: Any, change: dict[str, Any]) -> str | None:
         said = error
     assert said.rule == "plan-1"
     assert any(name in str(said) for name in change), str(said)
-    assert " is not possible" in str(said)
+    assert " is not allowed" in str(said)
     assert "expected " in str(said)
     return None
 
@@ -166,31 +166,31 @@ def kernels() -> Callable[[str], Any]:
 @pytest.mark.parametrize(
     ("case", "change", "expected"),
     [
-        (TURNED, {"vector_y": 3}, "vector_y=3 is not possible here; expected a divisor of 4"),
-        (TURNED, {"tile_x": 48}, "tile_x=48 is not possible here; expected a power of two from 1"),
+        (TURNED, {"vector_y": 3}, "vector_y=3 is not allowed; expected a divisor of 4"),
+        (TURNED, {"tile_x": 48}, "tile_x=48 is not allowed; expected a power of two from 1"),
         (
             TURNED,
             {"tile_x": 2, "threads": 32},
-            "vector_x=4 is not possible here; expected a power of two that divides tile_x=2",
+            "vector_x=4 is not allowed; expected a power of two that divides tile_x=2",
         ),
         (
             TURNED,
             {"tile_x": 512, "tile_y": 512, "threads": 1024, "divides_x": 0, "divides_y": 0},
-            " bytes of shared memory for a block, got 1048576",
+            " bytes of shared memory per block, got 1048576",
         ),
-        (TURNED, {"vectorized": 2**70}, f"vectorized={2**70} is not possible here; expected 3"),
+        (TURNED, {"vectorized": 2**70}, f"vectorized={2**70} is not allowed; expected 3"),
         (
             WORDS,
             {"store_line_y": 3},
-            "store_line_y=3 is not possible here; expected 0 or a power of two from 2 to",
+            "store_line_y=3 is not allowed; expected 0 or a power of two from 2 to",
         ),
         # Adjacent rows would skip some rows.
-        (SHORT_ROWS, {"threads_y": 96}, "threads_y=96 is not possible here; expected a power of"),
+        (SHORT_ROWS, {"threads_y": 96}, "threads_y=96 is not allowed; expected a power of"),
         # A cluster combines all threads of its blocks, which would add different rows.
         (
             "centered (3, 20000) torch.float32",
             {"threads_y": 2},
-            "threads_y=2 is not possible here; expected 1",
+            "threads_y=2 is not allowed; expected 1",
         ),
     ],
     ids=str,
@@ -228,4 +228,4 @@ def test_shared_memory_that_sizes_decide_is_asked_for(
             refusals.append((length, error))
     ((length, refusal),) = refusals
     assert (length, refusal.rule) == (501, "plan-1")
-    assert "bytes of shared memory for a block" in str(refusal)
+    assert "bytes of shared memory per block" in str(refusal)

@@ -220,6 +220,6 @@ def test_plan_1(changes: dict[str, int], rng: np.random.Generator) -> None:
     inputs = random_inputs("sum_columns", (500, 30), F32, rng)
     plan = fd.plan(inputs)
     assert isinstance(plan, Plan)
-    with pytest.raises(UserError, match="is not possible here; expected") as caught:
+    with pytest.raises(UserError, match="is not allowed; expected") as caught:
         fd.execute(inputs, plan=plan.replace(**changes))
     assert caught.value.rule == "plan-1"

@@ -275,6 +275,6 @@ def test_changed_plans_run(changes: dict[str, int]) -> None:
 )
 def test_plan_1(changes: dict[str, int]) -> None:
     fd, x, plan = planned()
-    with pytest.raises(UserError, match="is not possible here; expected") as caught:
+    with pytest.raises(UserError, match="is not allowed; expected") as caught:
         fd.execute([x], plan=plan.replace(**changes))
     assert caught.value.rule == "plan-1"

@@ -226,7 +226,7 @@ def test_plan_1(changes: dict[str, int]) -> None:
     fd = define(twice, [x])
     plan = fd.plan([x])
     assert isinstance(plan, Plan)
-    with pytest.raises(UserError, match="is not possible here; expected") as caught:
+    with pytest.raises(UserError, match="is not allowed; expected") as caught:
         fd.execute([x], plan=plan.replace(**changes))
     assert caught.value.rule == "plan-1"
 
@@ -236,7 +236,7 @@ def test_a_plan_without_tail_is_refused_where_rows_are_odd() -> None:
     fd = define(twice, [x])
     plan = fd.plan([x])
     assert isinstance(plan, Plan)
-    with pytest.raises(UserError, match="tail=0 is not possible here"):
+    with pytest.raises(UserError, match="tail=0 is not allowed"):
         fd.execute([x], plan=plan.replace(tail=0))
 
 

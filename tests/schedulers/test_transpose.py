@@ -467,7 +467,7 @@ def test_plan_1(changes: dict[str, int]) -> None:
     x = torch.ones(64, 64)
     plan = fd.plan([x])
     assert isinstance(plan, Plan)
-    with pytest.raises(UserError, match="is not possible here; expected") as caught:
+    with pytest.raises(UserError, match="is not allowed; expected") as caught:
         fd.execute([x], plan=plan.replace(**changes))
     assert caught.value.rule == "plan-1"
 

@@ -205,7 +205,7 @@ def test_changed_plans_of_words_run(
         {"store_line_y": 1},
         {"vector_y": 32},
     ):
-        with pytest.raises(UserError, match="is not possible here; expected") as caught:
+        with pytest.raises(UserError, match="is not allowed; expected") as caught:
             fd.execute([x], plan=plan.replace(**changes))
         assert caught.value.rule == "plan-1"
 

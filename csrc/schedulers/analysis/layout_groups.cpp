@@ -117,14 +117,14 @@ FoundLayoutGroups find_layout_groups(Problem& p) {
   const auto refuse = [](const char* rule, const char* why) {
     return FoundLayoutGroups{.groups = {}, .rule = rule, .why = why};
   };
-  if (p.reduced) return refuse("transpose-1", "it reduces");
+  if (p.reduced) return refuse("transpose-1", "the kernel has reductions");
   const auto axes = innermost_axes(p);
-  if (!axes) return refuse("transpose-2", "its tensors agree on the innermost axis");
+  if (!axes) return refuse("transpose-2", "all tensors have the same innermost axis");
   const auto [x, y] = *axes;
   LayoutGroups s;
   std::vector<const MemoryAccess*> sided;
   for (const MemoryAccess& a : p.accesses) {
-    if (is_loaded(a)) return refuse("transpose-3", "it reads at coordinates that were read");
+    if (is_loaded(a)) return refuse("transpose-3", "an access uses loaded indices as coordinates");
     const bool both = varies(p, a, x) && varies(p, a, y);
     if (a.store && !both)
       return refuse("transpose-4", "an output does not vary along both innermost axes");
@@ -139,7 +139,7 @@ FoundLayoutGroups find_layout_groups(Problem& p) {
         bytes_of(p, early) < bytes_of(p, late) ? std::move(early) : std::move(late);
   }
   if (s.staged_values[X].empty() && s.staged_values[Y].empty())
-    return refuse("transpose-5", "no output needs what lies along another axis");
+    return refuse("transpose-5", "no output reads a tensor with another innermost axis");
   s.stages = s.staged_values[X].empty() ? std::vector{Y, X} : std::vector{X, Y};
   if (!s.staged_values[X].empty() && !s.staged_values[Y].empty()) s.stages.push_back(X);
   s.vector = vectors_of(p, s);
@@ -154,14 +154,14 @@ FoundLayoutGroups find_layout_groups(Problem& p) {
     else
       s.dims.push_back(std::move(dim));
   }
-  if (last.size() != 2) return refuse("transpose-6", "its innermost axes are walked as one");
+  if (last.size() != 2) return refuse("transpose-6", "the two innermost axes form one loop");
   std::move(last.begin(), last.end(), std::back_inserter(s.dims));
   return {.groups = std::move(s)};
 }
 
 LayoutGroups layout_groups_of(Problem& p) {
   FoundLayoutGroups found = find_layout_groups(p);
-  FUSER_ASSERT(found.groups, "a problem was taken that is refused: ", found.why);
+  FUSER_ASSERT(found.groups, "the scheduler rejects this kernel: ", found.why);
   return std::move(*found.groups);
 }
 
