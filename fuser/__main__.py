@@ -157,7 +157,7 @@ def run_repro(arguments: argparse.Namespace) -> int:
 def _file(name: str) -> Path:
     path = Path(name)
     if not path.is_file():
-        raise argparse.ArgumentTypeError(f"there is no file {name}")
+        raise argparse.ArgumentTypeError(f"expected an existing file, got {name}")
     return path
 
 
@@ -194,11 +194,13 @@ def parser() -> argparse.ArgumentParser:
     pages.set_defaults(run=print_manual)
     repro = commands.add_parser(
         "repro",
-        help="run a repro script, and shrink it to what fails",
-        description="Runs a repro script, says what it raises, and writes the smallest script that "
-        "raises the same beside it: FILE.small.py. The exit status is 1 where it raises nothing.",
+        help="run a repro script and minimize it",
+        description="Runs a repro script, prints its error, and writes the smallest script with an "
+        "equal error to FILE.small.py. The exit status is 1 if the script raises no error.",
     )
-    repro.add_argument("file", type=_file, metavar="FILE", help="as the note of an error names it")
+    repro.add_argument(
+        "file", type=_file, metavar="FILE", help="repro script, as named in the note of an error"
+    )
     repro.set_defaults(run=run_repro)
     return top
 

@@ -63,7 +63,8 @@ def as_dtype(dtype: Any) -> DataType:
         return dtype
     if isinstance(dtype, AbsentType):
         raise Unsupported(
-            f"{dtype} is a type that fuser lacks\n  hint: it has {', '.join(DataType.__members__)}",
+            f"dtype: {dtype} has no counterpart in fuser\n"
+            f"  hint: use one of {', '.join(DataType.__members__)}",
             rule="dtype-absent",
         )
     if not _is_torch_dtype(dtype):
@@ -162,8 +163,8 @@ def known_number(op: str, name: str, value: Any) -> Any:
         return value
     if value.value is None:
         raise Unsupported(
-            f"{op}(): {name}: expected a number, got a scalar that only the run knows\n"
-            "  hint: a definition for each value",
+            f"{op}(): {name}: expected a number, got a scalar that is known only at run time\n"
+            "  hint: make one definition per value",
             rule="number-1",
         )
     return value.value

@@ -82,9 +82,9 @@ class FusionExecutorCache:
     def __init__(self, fusion: Fusion, fusion_id: int = 0, auto_schedule: bool = True) -> None:
         if not auto_schedule:
             raise UserError(
-                "FusionExecutorCache(auto_schedule=False): schedules are not written by hand here\n"
+                "FusionExecutorCache(auto_schedule=False): manual schedules are not supported\n"
                 "  hint: fd.plan(inputs) gives the plan, "
-                "fd.execute(inputs, plan=plan.replace(...)) runs a changed one",
+                "fd.execute(inputs, plan=plan.replace(...)) runs a changed plan",
                 rule="fec-1",
             )
         self.fusion_id = fusion_id
@@ -158,7 +158,8 @@ class FusionExecutorCache:
         kernels: list[Any] = self.executor.kernels(inputs, device)
         if inputs is None and not self.executor.has_run():
             raise UserError(
-                "nothing has run yet\n  hint: call execute(inputs) first, or pass inputs",
+                "expected an earlier call of execute(), got none\n"
+                "  hint: call execute(inputs) first, or pass inputs",
                 rule="last-run-1",
             )
         return kernels
@@ -310,8 +311,8 @@ class FusionCache:
         found = self._alive.get(number)
         if found is None:
             raise UserError(
-                f"FusionDefinition(id={number}): no definition that is alive has this id\n"
-                "  hint: keep the definition that fd.id() was asked of",
+                f"FusionDefinition(id={number}): no live definition has this id\n"
+                "  hint: keep a reference to the definition as long as you use fd.id()",
                 rule="fusion-id-1",
             )
         return found
@@ -351,11 +352,11 @@ class FusionCache:
             texts = {int(n): text for n, text in json.loads(path.read_text("utf-8")).items()}
             for number, text in texts.items():
                 if not is_definition(text):
-                    raise ValueError(f"number {number} is no definition")
+                    raise ValueError(f"entry {number} is not a definition")
         except (OSError, ValueError, TypeError, AttributeError) as error:
             raise UserError(
-                f"FusionCache.deserialize(): {path} holds no definitions: {error}\n"
-                "  hint: FusionCache.get().serialize(filename) writes it",
+                f"FusionCache.deserialize(): {path} does not contain definitions: {error}\n"
+                "  hint: FusionCache.get().serialize(filename) writes a valid file",
                 rule="serialize-1",
             ) from error
         # Number new definitions after the numbers of the file.

@@ -222,7 +222,7 @@ class FusionDefinition(LegacyDefinition):
         """
         if tensor.is_nested or "strided" not in str(tensor.layout):
             raise UserError(
-                f"from_pytorch(): tensor: expected a strided tensor, got one of {tensor.layout}\n"
+                f"from_pytorch(): tensor: expected a strided tensor, got layout {tensor.layout}\n"
                 "  hint: pass tensor.to_dense()",
                 rule="from-pytorch-1",
             )
@@ -461,7 +461,7 @@ class FusionDefinition(LegacyDefinition):
     def fec(self, executors: FusionExecutorCache) -> None:
         if executors.fusion() != self.fusion:
             raise UserError(
-                "fd.fec: the executor is of another definition\n"
+                "fd.fec: the executor belongs to another definition\n"
                 "  hint: compare fd.fusion with its fusion()",
                 rule="fec-2",
             )
@@ -503,7 +503,7 @@ class FusionDefinition(LegacyDefinition):
         """
         if self._saved_inputs is None:
             raise UserError(
-                "no inputs were kept\n"
+                "expected saved inputs, got none\n"
                 "  hint: call execute(inputs, save_repro_inputs=True), or repro_script_for(inputs)",
                 rule="repro-1",
             )

@@ -49,9 +49,7 @@ def _current(name: str) -> str:
     new = RENAMED.get(name)
     if new is None:
         return name
-    warnings.warn(
-        f"plan: the field {name!r} is called {new!r} now", DeprecationWarning, stacklevel=3
-    )
+    warnings.warn(f"plan: field {name!r} was renamed to {new!r}", DeprecationWarning, stacklevel=3)
     return new
 
 
@@ -64,11 +62,11 @@ def _renamed(fields: dict[str, Any]) -> dict[str, Any]:
         new = RENAMED.get(name, name)
         if new != name:
             warnings.warn(
-                f"plan: the field {name!r} is called {new!r} now", DeprecationWarning, stacklevel=3
+                f"plan: field {name!r} was renamed to {new!r}", DeprecationWarning, stacklevel=3
             )
         if new in found:
             raise UserError(
-                f"plan: the field {new!r} is there twice, under an old name too", rule="plan-1"
+                f"plan: field {new!r} is given twice, once under its old name", rule="plan-1"
             )
         found[new] = value
     return found
@@ -135,14 +133,14 @@ class Plan(Mapping[str, Any]):
         for name, value in changes.items():
             if name not in self._fields:
                 raise UserError(
-                    f"plan has no field {name!r}; its fields: {', '.join(self._fields)}",
+                    f"plan: no field {name!r}; expected one of {', '.join(self._fields)}",
                     rule="plan-1",
                 )
             kind = type(self._fields[name])
             if not fits(value, kind) and not (name in _SETS and isinstance(value, int)):
                 raise UserError(
-                    f"plan: {name}={value!r} is not possible: expected {describe(kind)}, as the "
-                    f"planned {self._fields[name]!r} is",
+                    f"plan: {name}={value!r} has a wrong type: expected {describe(kind)}, like "
+                    f"the planned {self._fields[name]!r}",
                     rule="plan-1",
                 )
         return Plan(**(self._fields | changes))
@@ -152,11 +150,11 @@ class Plan(Mapping[str, Any]):
             return self._fields[_current(name)]
         except KeyError:
             raise AttributeError(
-                f"plan has no field {name!r}; its fields: {', '.join(self._fields)}"
+                f"plan: no field {name!r}; expected one of {', '.join(self._fields)}"
             ) from None
 
     def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"a plan cannot be changed; use plan.replace({name}={value!r})")
+        raise AttributeError(f"plan: plans are immutable; use plan.replace({name}={value!r})")
 
     def __getitem__(self, name: str) -> Any:
         return self._fields[_current(name)]

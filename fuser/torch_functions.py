@@ -110,7 +110,7 @@ def clamp(ops: Ops, input: Any, min: Any = None, max: Any = None) -> Any:
     if min is not None and max is not None:
         return ops.clamp(input, min, max)
     if min is None and max is None:
-        raise UserError("clamp(): expected min, max or both", rule="habit-argument")
+        raise UserError("clamp(): expected min, max or both, got neither", rule="habit-argument")
     return ops.maximum(input, min) if max is None else ops.minimum(input, max)
 
 
@@ -127,7 +127,8 @@ def to(ops: Ops, input: Tensor, *args: Any, **named: Any) -> Any:
         dtypes = [args[0].dtype]
     if not dtypes:
         raise UserError(
-            "to(): a definition runs where its inputs are\n"
+            "to(): a tensor of a definition has no device; a definition runs on the device of "
+            "its inputs\n"
             "  hint: fd.execute([tensor.to(device)]) moves data, x.to(dtype) casts",
             rule="habit-device",
         )
@@ -223,7 +224,7 @@ def reshape(ops: Ops, input: Tensor, *shape: Any, **named: Any) -> Any:
         shape = (named["shape"],)
     if len(shape) == 1 and _is_dtype(shape[0]):
         raise UserError(
-            "view(): the bits of a tensor have no other type in a definition\n"
+            "view(): expected sizes, got a dtype; a definition cannot reinterpret bits\n"
             "  hint: x.to(dtype) casts the values",
             rule="habit-argument",
         )
@@ -352,8 +353,8 @@ def _known_size(op: str, input: Tensor, dim: int) -> int:
     size = sizes_of(input)[_place(op, input, dim)] if input.ndim else 0
     if isinstance(size, Scalar):
         raise UserError(
-            f"{op}(t{input.id}): only the run knows the size of dim {dim}{defined(input)}\n"
-            "  hint: give it in define_tensor(shape=...); fd.ops.chunk(x, n, dim) gives n parts, "
+            f"{op}(t{input.id}): the size of dim {dim} is known only at run time{defined(input)}\n"
+            "  hint: fix it in define_tensor(shape=...); fd.ops.chunk(x, n, dim) gives n parts, "
             "fd.ops.select(x, i, dim) one element",
             rule="habit-size",
         )

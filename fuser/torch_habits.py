@@ -29,11 +29,11 @@ class NoSuch(UserError, AttributeError):
 
 
 _VALUES = (
-    "is known only when the definition runs\n"
+    "is known only at run time\n"
     "  hint: fd.add_output(x), and read it from the results of fd.execute(inputs)"
 )
 _PLACE = (
-    "of a definition is on no device: it runs where its inputs are\n"
+    "of a definition has no device: it runs on the device of its inputs\n"
     "  hint: fd.execute([tensor.cuda()]) moves data"
 )
 _GRADIENTS = (
@@ -41,8 +41,8 @@ _GRADIENTS = (
     "  hint: define the backward pass too, or fuser.memory_efficient_fusion(function), which does"
 )
 _LAYOUT = (
-    "of a definition has no memory: results lie as torch would lay them out\n"
-    "  hint: fd.add_output(x, stride_order=[...]) says otherwise"
+    "of a definition has no memory: results have torch's layout\n"
+    "  hint: fd.add_output(x, stride_order=[...]) sets another layout"
 )
 # Reasons for attributes that a definition does not have.
 _HINTS = {
@@ -126,7 +126,7 @@ def call(
             kept[key] = value
     if kept.get("inplace"):
         raise UserError(
-            f"{shown}(): inplace: a tensor of a definition is not changed\n"
+            f"{shown}(): inplace=True: a tensor of a definition is immutable\n"
             "  hint: use the result, y = ...; fd.add_output(y, alias_input=x) writes into an input",
             rule="habit-inplace",
         )
@@ -155,10 +155,10 @@ def _refuse_data(shown: str, value: Any, beside: Tensor | Scalar) -> NoReturn:
     sizes = list(value.shape)
     # Not a TypeError, for which torch's operators would try the other operand.
     raise UserError(
-        f"{shown}: a tensor of torch, {str(value.dtype).removeprefix('torch.')} {sizes}, stands "
-        f"beside {beside} of a definition\n"
-        "  hint: w = fd.define_tensor(...) or fd.from_pytorch(tensor) makes an input of it, and "
-        "fd.execute([..., tensor]) is given the data",
+        f"{shown}: a tensor of torch, {str(value.dtype).removeprefix('torch.')} {sizes}, is "
+        f"combined with {beside} of a definition\n"
+        "  hint: w = fd.define_tensor(...) or fd.from_pytorch(tensor) makes it an input, and "
+        "fd.execute([..., tensor]) passes the data",
         rule="habit-tensor",
     )
 
@@ -171,15 +171,14 @@ def _why_not(name: str) -> tuple[str, str]:
     plain = name.removesuffix("_")
     if plain != name and function_of(plain, method=True) is not None:
         return (
-            "a tensor of a definition is not changed\n"
+            "a tensor of a definition is immutable\n"
             f"  hint: x = x.{plain}(...); fd.add_output(y, alias_input=x) writes into an input",
             "habit-inplace",
         )
     near = get_close_matches(name, [n for n in dir(Ops) if not n.startswith("_")], n=1)
-    also = f"fd.ops.{near[0]} is near it; " if near else ""
+    also = f"did you mean fd.ops.{near[0]}? " if near else ""
     return (
-        "fd.ops has no such op\n"
-        f"  hint: {also}what only torch has runs before or after fd.execute(inputs)",
+        f"fd.ops has no such op\n  hint: {also}call torch before or after fd.execute(inputs)",
         "habit-op",
     )
 
@@ -273,8 +272,7 @@ def _number(self: Any, kind: type) -> Any:
     if value is None:
         raise ArgumentTypeError(
             f"{kind.__name__}({self}): the value {_VALUES}\n"
-            "  hint: sizes that the definition fixes are numbers, "
-            "fd.ops.cast(x, dtype) converts",
+            "  hint: fixed sizes are numbers; fd.ops.cast(x, dtype) converts",
             rule="habit-value",
         )
     return kind(value)
@@ -285,20 +283,20 @@ def _index(self: Scalar) -> int:
     if isinstance(self.value, int):
         return int(self.value)
     raise ArgumentTypeError(
-        f"{self}: an integer is expected here, and its value {_VALUES}\n"
-        "  hint: sizes that define_tensor(shape=...) fixes are numbers",
+        f"{self}: expected an integer, but its value {_VALUES}\n"
+        "  hint: fix the size in define_tensor(shape=...)",
         rule="habit-value",
     )
 
 
 def _length(self: Tensor) -> int:
     if self.ndim == 0:
-        raise ArgumentTypeError(f"len({self}): it has no dims", rule="habit-iterate")
+        raise ArgumentTypeError(f"len({self}): expected at least one dim", rule="habit-iterate")
     size = self.size(0).value
     if size is None:
         raise ArgumentTypeError(
-            f"len({self}): only the run knows the size of dim 0\n"
-            "  hint: x.size(0) is it as a Scalar",
+            f"len({self}): the size of dim 0 is known only at run time\n"
+            "  hint: x.size(0) gives the size as a Scalar",
             rule="habit-iterate",
         )
     return int(size)
@@ -307,7 +305,7 @@ def _length(self: Tensor) -> int:
 def _rows(self: Tensor) -> Iterator[Any]:
     if self.ndim == 0 or self.size(0).value is None:
         raise ArgumentTypeError(
-            f"iteration over {self}: only the run knows how many rows there are\n"
+            f"iteration over {self}: the size of dim 0 is known only at run time\n"
             "  hint: fd.ops.select(x, i, 0) is row i; results of x.max(dim) and the like are "
             "pairs of fd.ops.max and fd.ops.argmax",
             rule="habit-iterate",
@@ -317,14 +315,14 @@ def _rows(self: Tensor) -> Iterator[Any]:
 
 def _contains(self: Tensor, value: Any) -> NoReturn:
     raise ArgumentTypeError(
-        f"`in` of {self}: it {_VALUES}\n  hint: fd.ops.any(x == value) is it as a tensor",
+        f"`in` of {self}: it {_VALUES}\n  hint: fd.ops.any(x == value) gives it as a tensor",
         rule="habit-value",
     )
 
 
 def _store(self: Tensor, index: Any, value: Any) -> NoReturn:
     raise ArgumentTypeError(
-        f"x[...] = value: {self} is not changed\n"
+        f"x[...] = value: {self} is immutable\n"
         "  hint: y = fd.ops.where(mask, value, x), fd.ops.scatter(x, index, value, dim) or "
         "fd.ops.cat([...], dim); fd.add_output(y, alias_input=x) writes into an input",
         rule="habit-inplace",
@@ -363,8 +361,8 @@ def _listed(self: Tensor, part: Any) -> Any:
             _refuse_index(
                 self,
                 f"expected an index of integers, got {part.dtype.torch_name}",
-                "fd.ops.where(mask, x, 0) keeps what a mask says; how many that are only the run "
-                "knows",
+                "fd.ops.where(mask, x, 0) applies a mask; a mask as index gives a size known "
+                "only at run time",
             )
         return part
     if hasattr(part, "requires_grad"):
@@ -433,8 +431,8 @@ def refuse_arguments(
     public = ", ".join(n for n in known if not n.startswith("_"))
     raise ArgumentTypeError(
         f"{call}: {wrong}\n"
-        "  hint: fd.execute([a, b]) takes the inputs in the order of definition, without names; "
-        f"by name {public}",
+        "  hint: fd.execute([a, b]) takes the inputs as a list in the order of definition; "
+        f"keyword arguments: {public}",
         rule="execute-arguments",
     )
 

@@ -189,7 +189,8 @@ def _loss(of: Callable[[Ops, Any], Any]) -> Callable[..., Any]:
     ) -> Any:
         if weight is not None:
             raise UserError(
-                "weight: expected None\n  hint: reduction='none', then a product and a sum",
+                "weight: expected None, got a tensor\n"
+                "  hint: use reduction='none', then multiply and sum",
                 rule="habit-argument",
             )
         if reduction not in ("none", "mean", "sum"):

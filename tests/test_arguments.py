@@ -384,7 +384,7 @@ def test_from_pytorch_1(without_strides: torch.Tensor) -> None:
     with pytest.raises(UserError) as caught:
         FusionDefinition().from_pytorch(without_strides)
     assert caught.value.rule == "from-pytorch-1"
-    assert "expected a strided tensor, got one of torch." in str(caught.value)
+    assert "expected a strided tensor, got layout torch." in str(caught.value)
 
 
 # ---- every argument of every method with values of other types

@@ -90,7 +90,7 @@ def test_definitions_that_give_nothing() -> None:
 def test_executor_cache_has_the_known_interface() -> None:
     executors = FusionExecutorCache(scaled(2.0).fusion)
     given = [torch.ones(4, dtype=torch.float64)]
-    with pytest.raises(UserError, match="nothing has run yet"):
+    with pytest.raises(UserError, match="expected an earlier call of execute"):
         executors.get_most_recent_scheduled_ir()
     assert executors.execute(given)[0].tolist() == [2.0] * 4
     assert executors.is_compiled(given)

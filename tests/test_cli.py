@@ -81,7 +81,7 @@ def test_unknown_subcommand_is_an_error() -> None:
 def test_repro_of_no_file_is_an_error() -> None:
     done = run("repro", "absent.py")
     assert done.returncode == 2
-    assert "there is no file absent.py" in done.stderr
+    assert "expected an existing file, got absent.py" in done.stderr
 
 
 @pytest.mark.parametrize("command", ["env", "manual", "repro"])

@@ -16,9 +16,9 @@ OTHERS = [p for p in sorted((ROOT / "examples").glob("*.py")) if p != QUICKSTART
 PROMISES = {
     "a_new_op": "agrees with torch.nn.functional.softsign",
     "huggingface": "ops in",
-    "new_normalization": "not fused: nothing",
+    "new_normalization": "fusion breaks: none",
     "normalizations": "Layer norm on",
-    "reading_a_report": "handed over in memory",
+    "reading_a_report": "materialized for",
     "scripted_model": "kernels of ours ran",
 }
 

@@ -248,7 +248,7 @@ class _Walk:
         reason = why_not(node)
         if reason is None and kind_of(node) == "part":
             home = self.home.get(inputs[0])
-            reason = "a part of what torch computes" if home is None else None
+            reason = "internal to an op that torch computes" if home is None else None
             if home is not None:
                 self.add(home, node)
                 return
@@ -293,7 +293,7 @@ class _Walk:
                 self.home[node] = region
                 self.grow(region, self.before(others))
                 return
-        self.left[node] = "not the result of a region"
+        self.left[node] = "not computed by a region"
         self.outside(node, [*node.all_input_nodes, *write.readers])
 
     def outside(self, node: fx.Node, inputs: Iterable[fx.Node]) -> None:

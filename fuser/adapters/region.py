@@ -109,10 +109,10 @@ class Definition:
     def define_tensor(self, node: fx.Node, device: Any) -> None:
         value = tensor_of(node)
         if value is None:
-            raise Unsupported(f"{node}: not a tensor")
+            raise Unsupported(f"{node}: expected a tensor")
         on_host = value.ndim == 0 and value.device.type == "cpu" and device.type != "cpu"
         if value.device != device and not on_host:
-            raise Unsupported(f"{node}: on {value.device} in a region on {device}")
+            raise Unsupported(f"{node}: expected a tensor on {device}, got one on {value.device}")
         sizes = [specialised(n) for n in value.shape]
         shape = [n if isinstance(n, int) and (n < 2 or self.fixed) else -1 for n in sizes]
         t = self.fd.define_tensor(shape=shape, dtype=as_dtype(value.dtype), is_cpu=on_host)
@@ -135,7 +135,7 @@ class Definition:
                 return found
         dtype = _core.DataType.Int if isinstance(value, torch.SymInt) else _core.DataType.Double
         if isinstance(value, torch.SymBool):
-            raise Unsupported(f"{node}: a condition that is known when it runs")
+            raise Unsupported(f"{node}: a condition known only at run time")
         scalar = self.values[node] = self.fd.define_scalar(dtype)
         self.arguments.append(node)
         if isinstance(value, torch.SymInt):
@@ -201,7 +201,9 @@ class Definition:
             result = aten.emit(self.fd, name, given, named, self.on_gpu)
         wanted = tensor_of(node)
         if isinstance(result, Tensor) and wanted is not None and result.ndim != wanted.ndim:
-            raise InternalError(f"{name}: {result.ndim} dims where torch gives {wanted.ndim}")
+            raise InternalError(
+                f"{name}: expected rank {wanted.ndim} as in torch, got {result.ndim}"
+            )
         self.values[node] = result
         ids = [t.id for t in pytree.tree_leaves(result) if isinstance(t, Tensor)]
         self.traces.append((max(ids, default=-1), node.meta.get("stack_trace") or ""))
@@ -212,7 +214,7 @@ class Definition:
         """The value of the node, in torch's dtype."""
         value, result = tensor_of(node), self.value(node)
         if value is None or not isinstance(result, Tensor):
-            raise Unsupported(f"{node}: not one tensor")
+            raise Unsupported(f"{node}: expected a single tensor as result")
         dtype = as_dtype(value.dtype)
         return result if result.dtype() == dtype else self.fd.ops.cast(result, dtype)
 

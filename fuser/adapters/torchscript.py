@@ -259,7 +259,7 @@ def write_definition(
         elif value is None or type(value) is int:
             places.append((-1, value))
         else:
-            raise Unsupported("an output that is no tensor", rule="script-output")
+            raise Unsupported("an output that is not a tensor", rule="script-output")
     return fd, places
 
 
@@ -271,7 +271,7 @@ def _check_devices(arguments: Sequence[Any]) -> None:
     here = next((d for d in tensors if d.type != "cpu"), torch.device("cpu"))
     for device in arguments:
         if isinstance(device, torch.device) and torch.empty(0, device=device).device != here:
-            raise Unsupported(f"tensors move from {here} to {device}", rule="script-device")
+            raise Unsupported(f"a copy of tensors from {here} to {device}", rule="script-device")
 
 
 def _argument(e: Emitter, role: int, given: Any) -> Any:
@@ -402,7 +402,7 @@ def _loop(e: Emitter, values: Values, given: Sequence[Any], blocks: Sequence[Gra
 def _known(value: Any) -> Any:
     if isinstance(value, bool | int):
         return value
-    raise Unsupported("a branch that follows a number of the run", rule="script-branch")
+    raise Unsupported("a branch on a number known only at run time", rule="script-branch")
 
 
 _STRUCTURE: dict[str, Callable[..., Sequence[Any]]] = {
@@ -462,7 +462,10 @@ def _on_numbers(fd: FusionDefinition, name: str, given: Sequence[Any]) -> Any:
     if not any(isinstance(g, Scalar) for g in given) or name in ("aten::_set_item", "aten::append"):
         return _ON_NUMBERS[name](*given)
     if name not in ("aten::add", "aten::sub", "aten::mul"):
-        raise Unsupported("a choice that follows a number of the run", rule="script-branch")
+        raise Unsupported(
+            "an op other than add, sub or mul on numbers known only at run time",
+            rule="script-branch",
+        )
     return getattr(fd.ops, name.removeprefix("aten::"))(*given)
 
 
@@ -526,7 +529,9 @@ def _check_dims(name: str, given: Sequence[Any]) -> None:
     for (argument, _, _), value in zip(_signature(name), given, strict=False):
         named = value if isinstance(value, list) else [value]
         if argument in _NAME_DIMS and any(type(d) is int and not -rank <= d < rank for d in named):
-            raise Unsupported(f"{name}: {argument}={value} of {rank} dims", rule="script-dim")
+            raise Unsupported(
+                f"{name}: {argument}={value} is out of range for rank {rank}", rule="script-dim"
+            )
 
 
 @functools.cache
@@ -555,7 +560,7 @@ def report_fallback(
     else:
         script = definition.repro_script_for(_run_inputs(roles, arguments))
     strict = f"FUSER_STRICT=1 raises the error; {said_where(keep_script(script, error))}"
-    warnings.warn(f"a fused group of a script runs unfused: {error}\n{strict}", stacklevel=1)
+    warnings.warn(f"a group of a script runs unfused: {error}\n{strict}", stacklevel=1)
     return False
 
 

@@ -124,7 +124,7 @@ def _unbind(fd: FusionDefinition, x: Tensor, dim: int, *, parts: int) -> Any:
 def _split(fd: FusionDefinition, x: Tensor, size: Any, dim: int, *, parts: int) -> Any:
     """Splits into parts of `size`; the last part is the rest."""
     if not isinstance(size, int) or size < 1:
-        raise Unsupported("parts of a size that is known when it runs", rule="script-split")
+        raise Unsupported("chunks of a size known only at run time", rule="script-split")
     Emitter(fd).check_equal(_parts_of_size(fd, _size(x, dim), size), parts)
     bounds = [(n * size, (n + 1) * size) for n in range(parts - 1)]
     return [
@@ -160,7 +160,7 @@ def _chunk_part(fd: FusionDefinition, x: Tensor, chunks: int, dim: int, place: i
 
 def _split_part(fd: FusionDefinition, x: Tensor, size: Any, dim: int, place: int) -> Any:
     if not isinstance(size, int) or size < 1:
-        raise Unsupported("parts of a size that is known when it runs", rule="script-split")
+        raise Unsupported("chunks of a size known only at run time", rule="script-split")
     if place:  # an empty dim has one part
         _check_more(fd, _parts_of_size(fd, _size(x, dim), size), place)
     bounds = [place * size, (place + 1) * size]
@@ -169,7 +169,7 @@ def _split_part(fd: FusionDefinition, x: Tensor, size: Any, dim: int, place: int
 
 def _sizes_part(fd: FusionDefinition, x: Tensor, sizes: Sequence[Any], dim: int, place: int) -> Any:
     if place >= len(sizes):
-        raise Unsupported("a part that there is not", rule="script-split")
+        raise Unsupported("a chunk index that is out of range", rule="script-split")
     return _split_with_sizes(fd, x, sizes, dim)[place]
 
 

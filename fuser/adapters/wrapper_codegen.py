@@ -309,7 +309,7 @@ def _ordered(
             if not followers[j]:
                 heapq.heappush(ready, (-steps[j].position, j))
     if len(result) != len(steps):
-        raise InternalError("the regions of a graph wait for each other")
+        raise InternalError("the regions of a graph depend on each other")
     return result[::-1]
 
 

@@ -270,9 +270,9 @@ class Run:
         for place, size in zip(places, sizes, strict=True):
             if size < 0 and self.scalar_records[place][0] != "constant":
                 raise ShapeError(
-                    f"{record['composite'] or record['kind'].lower()}(): a Scalar is a size of "
-                    f"{size} in this run; expected at least 0{self.describe(record)}\n"
-                    "  hint: -1 is written as a number in the definition",
+                    f"{record['composite'] or record['kind'].lower()}(): a Scalar gives a size of "
+                    f"{size} at run time; expected at least 0{self.describe(record)}\n"
+                    "  hint: write -1 as a number in the definition",
                     rule="size-1",
                 )
         return sizes
@@ -408,7 +408,7 @@ class Run:
                 values = [self.values[t] for t in record["operands"]]
                 _require_memory(sum(value.numel() for value in values))
                 return torch.cat(values, record["dim"])
-        raise AssertionError(f"evaluate() does not know the tensor op {record['kind']}")
+        raise AssertionError(f"evaluate() does not implement the tensor op {record['kind']}")
 
     def reduction(self, record: dict[str, Any]) -> torch.Tensor:
         """Returns result 0 and stores all results."""
@@ -483,8 +483,8 @@ class Run:
         for d in dims:
             if shape[d] == 0:
                 raise ShapeError(
-                    f"{record.get('op', 'take_along_axis')}: axis {d} has size 0: there is no "
-                    f"element to take{self.describe(record)}",
+                    f"{record.get('op', 'take_along_axis')}: axis {d} has size 0, expected at "
+                    f"least one element{self.describe(record)}",
                     rule="reduce-empty-1",
                 )
 
@@ -498,9 +498,9 @@ class Run:
                 wanted = max(wanted, bytes_of(self.shapes[t], self.types[t]))
         return LaunchError(
             f"evaluate(): {record['composite'] or record.get('op') or record['kind'].lower()}: "
-            f"t{record['id']} takes {wanted} bytes, more than this machine has{lines}\n"
-            "  hint: evaluate() and validate() hold tensors as a whole where execute() computes "
-            "them element by element; take smaller sizes",
+            f"t{record['id']} needs {wanted} bytes, more memory than this machine has{lines}\n"
+            "  hint: use smaller sizes; evaluate() and validate() materialize every tensor, "
+            "execute() only inputs and outputs",
             rule="evaluate-3",
         )
 

@@ -124,14 +124,13 @@ def run(path: Path) -> int:
     wanted = error_in_a_process(text)
     if not wanted:
         print(
-            f"{path}: raises nothing\n"
-            "  hint: where results are wrong, put fd.validate(inputs) in place of "
-            "fd.execute(inputs) in it"
+            f"{path}: raises no error\n"
+            "  hint: if results are wrong, replace fd.execute(inputs) by fd.validate(inputs)"
         )
         return 1
     print(f"{path}: {wanted}")
     if not any(map(_OP.match, text.splitlines())):
-        print("  it has no definition, only a definition is made smaller")
+        print("  the script has no definition, so it cannot be minimized")
         return 0
     dies = wanted.startswith((_STICKY, "exit status"))
     small = shrunk(text, wanted, error_in_a_process if dies else error_of)

@@ -67,8 +67,8 @@ def validate(
         return results
     if len(results) != len(reference_outputs):
         raise UserError(
-            f"validate(): the definition gives {len(results)} results, "
-            f"got {len(reference_outputs)} references",
+            f"validate(): expected {len(results)} references, one per result, got "
+            f"{len(reference_outputs)}",
             rule="validate-2",
         )
     for place, (got, expected) in enumerate(zip(results, reference_outputs, strict=True)):
@@ -108,8 +108,8 @@ def validate_with_auto_inferred_outputs(
     exact = interpret_exactly(fusion, args, False, ErrorBounds)
     if len(exact) != len(fusion_outputs):
         raise UserError(
-            f"validate_with_auto_inferred_outputs(): the definition gives {len(exact)} results, "
-            f"got {len(fusion_outputs)}",
+            f"validate_with_auto_inferred_outputs(): expected {len(exact)} results, as many as "
+            f"the definition has, got {len(fusion_outputs)}",
             rule="validate-2",
         )
     _compare(fusion_outputs, exact)

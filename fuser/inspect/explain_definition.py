@@ -136,9 +136,9 @@ def _sums(found: Explanation) -> list[str]:
 
 def _reasons(found: Explanation, colours: bool) -> list[str]:
     if not found.apart:
-        return [styled("not fused: nothing", "green", colours)]
+        return [styled("fusion breaks: none", "green", colours)]
     reasons = [f"  T{tensor}: {why}" for tensor, why in found.apart]
-    return [styled("not fused:", "yellow", colours), *reasons]
+    return [styled("fusion breaks:", "yellow", colours), *reasons]
 
 
 def shortened_plan(plan: str) -> str:

@@ -14,16 +14,16 @@ from fuser._core import Tensor
 from fuser.errors import Unsupported
 
 BY_HAND = (
-    "schedules are not written by hand here: every definition is scheduled\n"
+    "manual schedules are not supported: fuser schedules every definition\n"
     "  hint: fd.plan(inputs) gives the plan, "
-    "fd.execute(inputs, plan=plan.replace(...)) runs a changed one"
+    "fd.execute(inputs, plan=plan.replace(...)) runs a changed plan"
 )
 ONE_DEVICE = (
     "a definition runs on one device\n"
-    "  hint: run a definition on each, and torch.distributed between them"
+    "  hint: run one definition per device, and torch.distributed between them"
 )
 _TORCH_PROFILER = (
-    "times of a run come from torch\n"
+    "times of a call come from torch\n"
     "  hint: fd.execute(inputs, profile=True) and fd.profile(), or torch.profiler with step names"
 )
 

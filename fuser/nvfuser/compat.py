@@ -59,7 +59,7 @@ class LegacyDefinition:
         """
         refuse(
             "fd.definition()",
-            "this definition is none of a subclass that overrides it\n"
+            "expected a subclass of FusionDefinition that overrides it\n"
             "  hint: with FusionDefinition() as fd: ...",
             "subclass-1",
         )
@@ -143,7 +143,7 @@ class LegacyDefinition:
         """
         if self._debug_output is None:
             raise UserError(
-                "no output was captured\n"
+                "expected captured output, got none\n"
                 "  hint: set FUSER_DUMP=fusion,schedule,cuda and call "
                 "execute(inputs, capture_debug_output=True)",
                 rule="debug-output-1",
@@ -156,7 +156,8 @@ class LegacyDefinition:
         """
         if self._profile is None:
             raise UserError(
-                "no run was profiled\n  hint: call execute(inputs, profile=True), or "
+                "expected a profiled call, got none\n"
+                "  hint: call execute(inputs, profile=True), or "
                 "fuser.explain(fd, inputs) for predicted and measured times",
                 rule="profile-1",
             )
@@ -202,7 +203,7 @@ def clone(source: FusionDefinition, target: FusionDefinition) -> None:
     """
     if target.fusion.inputs() or target.fusion.outputs():
         raise UserError(
-            "clone(): the target defines something already\n"
+            "clone(): expected an empty target definition, got one with statements\n"
             "  hint: clone(fd, copy := FusionDefinition())",
             rule="clone-1",
         )

@@ -63,6 +63,6 @@ class BlockScaled(Primitives):
 
 def _refuse(op: str, hint: str) -> NoReturn:
     raise Unsupported(
-        f"{op}(): needs float4_e2m1fn, a type that DataType lacks\n  hint: {hint}",
+        f"{op}(): needs float4_e2m1fn, which DataType does not have\n  hint: {hint}",
         rule="block-scaled-1",
     )

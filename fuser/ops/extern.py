@@ -180,7 +180,7 @@ class Extern(Shapes):
             if isinstance(bias, Tensor) or isinstance(mask, Tensor):
                 raise UserError(
                     "sdpfa_fwd(): bias, mask: expected tensors, got a tensor and a number\n"
-                    "  hint: name the numbers, dropout_p=..., is_causal=...",
+                    "  hint: pass the numbers by name: dropout_p=..., is_causal=...",
                     rule="sdpfa-2",
                 )
             scale = dropout_p if scale is None else scale
@@ -355,7 +355,8 @@ def _without(op: str, rule: str, **arguments: Any) -> None:
     for name, value in arguments.items():
         if isinstance(value, Tensor) or value:
             raise Unsupported(
-                f"{op}(): {name} is for block-scaled types (nvfp4, mxfp8), which DataType lacks\n"
+                f"{op}(): {name} is for block-scaled types (nvfp4, mxfp8), which DataType does "
+                "not have\n"
                 "  hint: compute it in float32, before or after the product",
                 rule=rule,
             )

@@ -280,8 +280,8 @@ def _per_channel(
     else:
         if running_mean is None or running_var is None:
             raise ShapeError(
-                f"{op}(t{x.id}): without running statistics those of the input are needed\n"
-                "  hint: pass running_mean and running_var, or train",
+                f"{op}(t{x.id}): expected running_mean and running_var without training, got none\n"
+                "  hint: pass both, or set training",
                 rule="norm-running-1",
             )
         mean, rstd = running_mean, ops.rsqrt(ops.add(running_var, eps))

@@ -41,12 +41,12 @@ _NANS = {"isnan": "NaN is tested for", "copysign": "a NaN x gives NaN; the sign 
 
 _RESULTS = {
     "Same": "the common type of the operands (float16, bfloat16 and float8 give float32)",
-    "Float": "the common type of the operands, where bool and integers count as float32",
+    "Float": "the common type of the operands, with bool and integers promoted to float32",
     "Predicate": "bool",
-    "Real": "the type of the operand, half types too; complex gives its real type",
+    "Real": "the type of the operand, including half types; complex gives its real type",
     "Complex": "complex64 from float32, complex128 from float64",
     "Condition": "the common type of x and y, half types too",
-    "Common": "the common type of the operands, half types too",
+    "Common": "the common type of the operands, including half types",
 }
 
 

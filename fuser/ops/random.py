@@ -170,8 +170,8 @@ def _state(
         return _core.random_state(ops._builder, 1)
     if seed is None or offset is None:
         raise UserError(
-            f"{op}(): rng_seed and rng_offset go together, got one of them\n"
-            "  hint: leave out both to take them from torch's generator",
+            f"{op}(): expected both rng_seed and rng_offset or neither, got one of them\n"
+            "  hint: omit both to use torch's generator",
             rule="random-2",
         )
     for name, value in (("rng_seed", seed), ("rng_offset", offset)):

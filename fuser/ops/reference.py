@@ -378,7 +378,8 @@ def _weights(
     """Attention weights of the keys for each query, and the logarithm of their divisor."""
     if dropout_p:
         raise Unsupported(
-            "evaluate(): attention with dropout takes numbers that only torch's kernel knows",
+            "evaluate(): attention with dropout is not reproducible, because torch's kernel "
+            "draws the random numbers",
             rule="evaluate-2",
         )
     scores = q @ k.mT * _scale_of(q, scale) + bias

@@ -355,7 +355,7 @@ def _reshape_open(ops: Shapes, arg: Tensor, want: list[Size]) -> Tensor:
                 continue
             if _known(size) not in (1, -1):
                 raise ShapeError(
-                    f"reshape(t{arg.id}): a size of {size} has no elements of the operand to take"
+                    f"reshape(t{arg.id}): size {size} cannot take elements from the operand"
                     f"{defined(arg)}",
                     rule="reshape-2",
                 )

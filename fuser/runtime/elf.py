@@ -52,7 +52,7 @@ def parse(image: bytes) -> Elf:
         programs_at, sections_at, flags = header[4:7]
         program_count, count, names_index = header[9], header[11], header[12]
         if programs_at + program_count * _PROGRAM.size > len(image):
-            raise ValueError("a cut ELF file")
+            raise ValueError("a truncated ELF file")
         rows = [_SECTION.unpack_from(image, sections_at + i * _SECTION.size) for i in range(count)]
         data = [
             b"" if kind == _SHT_NOBITS else image[offset : offset + size]

@@ -87,7 +87,7 @@ def _command(wanted: str) -> tuple[str, ...]:
         return tuple(shlex.split(wanted))
     except ValueError as error:
         raise CompileError(
-            f"FUSER_CXX is neither a C++ compiler nor a command: {error}: {wanted}",
+            f"FUSER_CXX names no C++ compiler: {error}: {wanted}",
             rule="host-compiler",
         ) from None
 
@@ -324,7 +324,7 @@ def _run(jobs: list[tuple[list[str], Path]], chosen_flags: tuple[str, ...]) -> N
             (line for line in lines if "error" in line), lines[0] if lines else "no message"
         )
         raise CompileError(
-            f"the C++ compiler refused generated text: {first}\n"
+            f"the C++ compiler rejected generated code: {first}\n"
             f"  source: {source}\n  repeat: {shlex.join(command)}",
             rule="host-compile",
             log=log,

@@ -36,7 +36,7 @@ class Toolkit(NamedTuple):
             return f"compute_{older[-1]}"
         raise CompileError(
             f"NVRTC {dotted(self.version)} ({self.path}) cannot compile for sm_{arch}; "
-            f"it knows {', '.join(map(str, self.archs))}\n"
+            f"supported: {', '.join(map(str, self.archs))}\n"
             '  hint: pip install "cuda-python==12.9.*" "nvidia-cuda-nvrtc-cu12==12.9.*" brings '
             "NVRTC 12.9, which knows sm_50 and later",
             rule="nvrtc-arch",

@@ -61,7 +61,7 @@ def nvrtc() -> Toolkit:
             "NVRTC, the compiler of CUDA kernels, was not found\n"
             '  hint: pip install "cuda-bindings" "nvidia-cuda-nvrtc" (for GPUs before sm_75: '
             '"cuda-bindings==12.9.*" "nvidia-cuda-nvrtc-cu12"), or set CUDA_HOME to an installed '
-            "CUDA toolkit; tensors on the CPU need neither\n"
+            "CUDA toolkit; CPU tensors need neither\n"
             f"  searched by {sys.executable}: {type(error).__name__}: {error}",
             rule="nvrtc-missing",
         ) from error
@@ -230,9 +230,11 @@ def _main() -> None:
         prog="python -m fuser.runtime.toolkit", description="Compile a kernel by hand."
     )
     parser.add_argument("source", type=Path)
-    parser.add_argument("--arch", type=int, default=90, help="90 for sm_90")
-    parser.add_argument("--output", type=Path, help="where to write the cubin")
-    parser.add_argument("extra", nargs="*", help="further flags of NVRTC, behind --")
+    parser.add_argument(
+        "--arch", type=int, default=90, help="target architecture, e.g. 90 for sm_90"
+    )
+    parser.add_argument("--output", type=Path, help="output file for the cubin")
+    parser.add_argument("extra", nargs="*", help="additional NVRTC flags, after --")
     options = parser.parse_args()
     text = options.source.read_text(encoding="utf-8")
     try:

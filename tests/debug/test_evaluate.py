@@ -291,7 +291,7 @@ def test_nothing_to_reduce() -> None:
         evaluate(fd, [torch.zeros(0, 2)])
     assert caught.value.rule == "reduce-empty-1"
     assert str(caught.value).startswith(
-        "max: axis 0 has size 0: there is no element to take\n  t0: sizes [0, 2]\n  defined at "
+        "max: axis 0 has size 0, expected at least one element\n  t0: sizes [0, 2]\n  defined at "
     )
 
 

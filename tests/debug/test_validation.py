@@ -115,7 +115,7 @@ def test_validate_2() -> None:
     fd, ones = doubled(), torch.ones(2)
     assert fd.validate([ones], [ones * 2])[0].tolist() == [2.0, 2.0]
     for references, text in [
-        ([], "validate(): the definition gives 1 results, got 0 references"),
+        ([], "validate(): expected 1 references, one per result, got 0"),
         (
             [ones],
             "result 0 of 1 differs from its reference: 2 of 2 elements, the first at [0]: got 2.0, "

@@ -66,13 +66,13 @@ def test_it_is_one_file_with_all_sections(page: Path) -> None:
     assert sections <= set(parsed.ids)
     assert not re.search(r"(src|href)=\"?(https?:)?//|@import|url\(http", text)
     assert "KERNEL(" in text
-    assert "handed over in memory" in text
-    assert "registers a thread" in text
+    assert "materialized for" in text
+    assert "registers per thread" in text
     assert "torch computes matmul" in text
 
 
 def test_report_path(tmp_path: Path) -> None:
-    with pytest.raises(fuser.UserError, match="no folder") as error:
+    with pytest.raises(fuser.UserError, match="does not exist") as error:
         fuser.report(definition(), X, Y, path=tmp_path / "absent" / "r.html")
     assert error.value.rule == "report-path"
 

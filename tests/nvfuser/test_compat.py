@@ -219,7 +219,7 @@ def test_clone() -> None:
     assert caught.value.rule == "clone-1"
     with_an_input = FusionDefinition()
     with_an_input.define_tensor([2])
-    with pytest.raises(UserError, match="the target defines something already"):
+    with pytest.raises(UserError, match="expected an empty target definition"):
         fuser.clone(fd, with_an_input)
     assert fuser.translate_fusion(fd.fusion) == repr(fd)
 
@@ -354,7 +354,7 @@ def test_a_file_of_other_programs_is_refused(line: str, tmp_path: Path) -> None:
     for body in (f"{text}    {line}\n", f"{line}\n{text}", text.replace("None:", f"{line}:")):
         (tmp_path / "cache").write_text(json.dumps({"7": body}))
         before = FusionCache.get().num_fusions()
-        with pytest.raises(UserError, match="number 7 is no definition") as refused:
+        with pytest.raises(UserError, match="entry 7 is not a definition") as refused:
             FusionCache.get().deserialize(str(tmp_path / "cache"))
         assert refused.value.rule == "serialize-1"
         assert FusionCache.get().num_fusions() == before
@@ -372,7 +372,7 @@ def test_a_file_of_more_than_a_definition_is_refused(around: str, tmp_path: Path
     with_argument = text.replace("fd: FusionDefinition", "fd: FusionDefinition, float=None")
     text = around.format(text=text, with_argument=with_argument)
     (tmp_path / "cache").write_text(json.dumps({"7": text}))
-    with pytest.raises(UserError, match="number 7 is no definition") as refused:
+    with pytest.raises(UserError, match="entry 7 is not a definition") as refused:
         FusionCache.get().deserialize(str(tmp_path / "cache"))
     assert refused.value.rule == "serialize-1"
 

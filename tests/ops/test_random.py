@@ -426,7 +426,7 @@ def test_dropout_of_what_is_not_training() -> None:
 
 @pytest.mark.parametrize("given", ["rng_seed", "rng_offset"])
 def test_random_2(given: str) -> None:
-    with pytest.raises(UserError, match="go together") as caught:
+    with pytest.raises(UserError, match="expected both rng_seed and rng_offset") as caught:
         FusionDefinition().ops.normal(0, 1, [3], **{given: 1})
     assert caught.value.rule == "random-2"
 

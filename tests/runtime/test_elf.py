@@ -41,7 +41,7 @@ def test_a_file_may_end_with_its_table_of_programs() -> None:
     )
     image = header + names + section + elf._PROGRAM.pack(*[0] * 8)
     assert elf.parse(image).section(".names") is not None
-    with pytest.raises(ValueError, match="a cut ELF file"):
+    with pytest.raises(ValueError, match="a truncated ELF file"):
         elf.parse(image[:-1])
 
 

@@ -14,7 +14,7 @@ Row = Callable[..., Any]
 
 def _complex(e: Emitter, real: Tensor, imaginary: Tensor) -> Tensor:
     if real.dtype() not in (DataType.Float, DataType.Double):
-        raise Unsupported(f"complex numbers of {real.dtype()}")
+        raise Unsupported(f"complex numbers with parts of type {real.dtype()}")
     result: Tensor = e.ops.complex(real, imaginary)
     return result
 

@@ -78,7 +78,7 @@ def _outer(e: Emitter, a: Tensor, b: Tensor) -> Tensor:
 
 def _adjoint(e: Emitter, x: Tensor) -> Tensor:
     if x.dtype() in (DataType.ComplexFloat, DataType.ComplexDouble):
-        raise Unsupported("views that conjugate")
+        raise Unsupported("lazily conjugated views")
     return _by(e, "transpose.int", x, -2, -1)
 
 
@@ -110,7 +110,7 @@ def _norm(
 ) -> Tensor:
     """linalg.norm of vectors; a tensor without `order` counts as one vector."""
     if order is not None and (x.ndim if dim is None else len(e.dims(dim, x.ndim))) != 1:
-        raise Unsupported("norms of matrices")
+        raise Unsupported("matrix norms")
     power = 2 if order is None else order
     return _by(e, "linalg_vector_norm.default", x, power, dim, keepdim, dtype=dtype)
 
@@ -136,7 +136,7 @@ def _broadcast(e: Emitter, x: Tensor, other: Tensor) -> Tensor:
 def _cosine_similarity(e: Emitter, a: Tensor, b: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     dtype = e.common([a, b])
     if dtype.kind != "Float":
-        raise Unsupported("directions of what is not real")
+        raise Unsupported("cosine_similarity of operands that are not real floats")
 
     def direction(x: Tensor, other: Tensor) -> Tensor:
         wide = _broadcast(e, e.narrow(e.computed(x, dtype), dtype), other)

@@ -86,7 +86,7 @@ class Emitter:
                 number = _joined(number, _type_of(x))
         found = _ranked(with_dims, _ranked(without, number))
         if found is None:
-            raise Unsupported("an op without operands")
+            raise Unsupported("an op without tensor operands")
         return found
 
     def to_float(self, dtype: DataType) -> DataType:
@@ -190,7 +190,7 @@ class Emitter:
             values = [self._widened(x) for x in values]
         result = function(*values, *extra)
         if not isinstance(result, Tensor):
-            raise Unsupported("an op on numbers alone")
+            raise Unsupported("an op with numbers as its only operands")
         if rule == "bool":
             return result
         if rule == "real" and dtype.kind == "Complex":
@@ -220,7 +220,7 @@ class Emitter:
         if not (isinstance(size, int) and isinstance(wanted, int)):
             self.ops.reshape(self.ops.full([size], 0.0, DataType.Float), [wanted])
         elif size != wanted:
-            raise Unsupported(f"{size} elements for {wanted}", rule="aten-sizes")
+            raise Unsupported(f"cannot view {size} elements as {wanted}", rule="aten-sizes")
 
     def check_within(self, index: Scalar, size: Scalar) -> None:
         """Makes a run raise an error if the index is out of range for a dim of that size; negative

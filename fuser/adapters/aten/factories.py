@@ -99,7 +99,7 @@ def _arange(e: Emitter, start: Any, end: Any, step: Any = 1, dtype: Any = None, 
         span = less(e, end, start)
         length = span if known(step) == 1 else e.ops.ceil_div(span, step)
     else:
-        raise Unsupported("arange over numbers that are known when it runs")
+        raise Unsupported("arange with bounds known only at run time")
     if wanted.kind == "Int":  # truncate only now
         start, step = (int(n) if isinstance(n, float) else n for n in (start, step))
     return e.ops.iota(length, start, step, wanted)

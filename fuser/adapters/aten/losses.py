@@ -22,7 +22,7 @@ class _Targets:
         self, e: Emitter, x: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int
     ) -> None:
         if x.ndim == 0 or target.dtype() not in (DataType.Int, DataType.Byte):
-            raise Unsupported("targets that are not classes")
+            raise Unsupported("targets that are not class indices")
         ops = e.ops
         self.ops, self.dim = ops, 1 if x.ndim > 1 else 0
         if target.ndim == x.ndim and x.ndim == 1:  # [1] for [C]
@@ -108,7 +108,7 @@ def reduced(e: Emitter, loss: Tensor, reduction: int) -> Tensor:
 def stored_like(e: Emitter, value: Tensor, x: Tensor) -> Tensor:
     """Converts `value` to the dtype of x, for kernels of torch that store into memory like x."""
     if value.dtype().kind != x.dtype().kind:
-        raise Unsupported(f"{value.dtype()} is not stored as {x.dtype()}")
+        raise Unsupported(f"cannot store {value.dtype()} as {x.dtype()}")
     return e.narrow(value, x.dtype())
 
 

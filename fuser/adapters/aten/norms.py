@@ -236,7 +236,10 @@ def _check_channels(e: Emitter, x: Tensor, *operands: Tensor | None) -> None:
     """Rejects broadcasting between operands and channels, for which torch raises an error."""
     for t in operands:
         if t is not None and (known(e.size(t, 0)) == 1) != (known(e.size(x, 1)) == 1):
-            raise Unsupported(f"{t.shape()} for each channel of {x.shape()}", rule="aten-sizes")
+            raise Unsupported(
+                f"a parameter of shape {t.shape()} for the channels of {x.shape()}",
+                rule="aten-sizes",
+            )
 
 
 def _batch_norm_functional(
@@ -384,7 +387,7 @@ def _batch_norm_backward(
         if running_var is not None:
             rstd = ops.rsqrt(ops.add(e.wide(running_var), eps))
     if mean is None or rstd is None:
-        raise ValueError("statistics are missing")
+        raise ValueError("running statistics are missing")
     scale = e.wide(rstd)
     normal = ops.mul(ops.sub(wide, along(e.wide(mean))), along(scale))
     dbias = ops.sum(dy, dims)

@@ -70,7 +70,7 @@ def _alpha(op: str, swapped: bool = False) -> Row:
             return getattr(e.ops, op)(x, _scaled(e, y, alpha))
 
         if op == "sub" and e.common([a, b]) == DataType.Bool:
-            raise Unsupported("bool numbers are not subtracted")
+            raise Unsupported("subtraction of bools")
         return e.pointwise(both, a, b, numbers=_TERMS)
 
     return write
@@ -103,7 +103,9 @@ def _modulo(op: str) -> Row:
 def _nextafter(e: Emitter, a: Any, b: Any) -> Tensor:
     dtype = e.common([a, b])
     if dtype != dtype.compute:
-        raise Unsupported("nextafter of half types, whose neighbours are not those of float32")
+        raise Unsupported(
+            "nextafter of half types: kernels compute it in float32, with other neighbours"
+        )
     return e.pointwise("nextafter", a, b)
 
 
@@ -240,7 +242,7 @@ def _round(e: Emitter, x: Tensor, decimals: int = 0, **_: Any) -> Tensor:
     if not decimals:
         return e.copy(x) if dtype.kind == "Int" else e.pointwise("round", x, jumps=True)
     if dtype.kind != "Float":
-        raise Unsupported("decimals of integers")
+        raise Unsupported("round of integers with decimals")
     to, back = ("mul", "truediv") if decimals > 0 else ("truediv", "mul")
     range_of = dtype if e.on_gpu else dtype.compute
     # Python raises an error where torch's power is inf.

@@ -84,7 +84,7 @@ def _extreme_with_index(op: str) -> Row:
 def _index_of(op: str) -> Row:
     def write(e: Emitter, x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
         if dim is None and keepdim and x.ndim > 1:
-            raise Unsupported("the index in a flattened tensor with dims kept")
+            raise Unsupported("argmax or argmin of a flattened tensor with keepdim")
         return getattr(e.ops, op)(x, dim, keepdim)
 
     return write
@@ -251,7 +251,7 @@ def _sum_to_size(e: Emitter, x: Tensor, size: Sequence[Any] | None) -> Tensor:
 def _cumulative(op: str) -> Row:
     def write(e: Emitter, x: Tensor, dim: int, dtype: Any = None) -> Tensor:
         if x.ndim == 0:
-            raise Unsupported(f"{op} of a tensor without dims")
+            raise Unsupported(f"{op} of a tensor of rank 0")
         if dtype is None and x.dtype().kind in ("Bool", "Int"):
             dtype = DataType.Int
         value, wanted = _converted(e, x, dtype)

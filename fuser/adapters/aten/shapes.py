@@ -115,7 +115,7 @@ def select(e: Emitter, x: Tensor, dim: int, index: Any) -> Tensor:
         return e.ops.select(x, index, dim)
     size = known(e.size(x, dim))
     if size is not None and not -size <= at < size:
-        raise Unsupported(f"index {at} of a dim of {size}")
+        raise Unsupported(f"index {at} is out of range for a dim of size {size}")
     if at < 0:
         start = e.ops.add(x.size(dim), at) if size is None else size + at
         end = e.ops.add(x.size(dim), at + 1) if size is None else size + at + 1
@@ -147,7 +147,7 @@ def _slice(
         return e.copy(x)
     steps = known(step)
     if steps is None:
-        raise Unsupported("a slice with a step that is known when it runs")
+        raise Unsupported("a slice with a step known only at run time")
     return _between(e, x, dim, first, None if to_end else end, steps)
 
 
@@ -188,7 +188,7 @@ def _split_with_sizes(e: Emitter, x: Tensor, sizes: Sequence[Any], dim: int = 0)
 def _split(e: Emitter, x: Tensor, size: Any, dim: int = 0) -> list[Tensor]:
     total, width = known(e.size(x, dim)), known(size)
     if total is None or width is None:
-        raise Unsupported("a number of parts that is known when it runs")
+        raise Unsupported("a number of chunks known only at run time")
     if width == 0 or total == 0:
         return [e.copy(x)]
     sizes = [min(width, total - i) for i in range(0, total, width)]
@@ -205,7 +205,7 @@ def _chunk(e: Emitter, x: Tensor, chunks: int, dim: int = 0) -> list[Tensor]:
 def _unbind(e: Emitter, x: Tensor, dim: int = 0) -> list[Tensor]:
     total = known(e.size(x, dim))
     if total is None:
-        raise Unsupported("a number of parts that is known when it runs")
+        raise Unsupported("a number of chunks known only at run time")
     return [select(e, x, dim, i) for i in range(total)]
 
 
@@ -222,7 +222,7 @@ def _diagonal(e: Emitter, x: Tensor, offset: int = 0, dim1: int = 0, dim2: int =
     """The diagonal of two dims, as the last dim."""
     rows, columns = dim1 % x.ndim, dim2 % x.ndim
     if rows == columns:
-        raise Unsupported("the diagonal of one dim")
+        raise Unsupported("a diagonal with dim1 equal to dim2")
     x = _permute(e, x, [d for d in range(x.ndim) if d not in (rows, columns)] + [rows, columns])
     down, right = max(-offset, 0), max(offset, 0)
     x = _between(e, _between(e, x, x.ndim - 2, down, None), x.ndim - 1, right, None)
@@ -309,7 +309,7 @@ def _placed_apart(
     """
     rows = known(e.size(g, dim))
     if size is None or start is None or step is None or rows is None:
-        raise Unsupported("the gradient of a slice with steps, of a size that the run tells")
+        raise Unsupported("the gradient of a slice with steps and a size known only at run time")
     first = min(max(start + size, 0) if start < 0 else start, size)
     apart = e.ops.pad(e.ops.unsqueeze(g, dim + 1), [0, 0] * (g.ndim - 1 - dim) + [0, step - 1], 0)
     apart = e.ops.merge_dims(apart, dim)
@@ -371,7 +371,7 @@ def _index(e: Emitter, x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     """
     given = [(d, t) for d, t in enumerate(indices) if t is not None]
     if not given or any(t.dtype().kind != "Int" for _, t in given):
-        raise Unsupported("indexing by masks")
+        raise Unsupported("indexing by a mask")
     dims = [d for d, _ in given]
     if dims[-1] - dims[0] >= len(dims):
         x = _permute(e, x, [*dims, *(d for d in range(x.ndim) if d not in dims)])

@@ -28,7 +28,7 @@ from fuser.kernel_names import recorded_as
 
 Kind = Literal["compute", "view", "create", "random", "library"]
 
-NO_ROW = "torch's own op, fuser has none for it"
+NO_ROW = "fuser has no counterpart of this op"
 
 
 @dataclass(frozen=True)

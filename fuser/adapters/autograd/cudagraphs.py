@@ -35,7 +35,7 @@ def captured(call: Boxed, module: fx.GraphModule, name: str, facts: Facts) -> Bo
     still = _places_that_stay(module, name, facts)
     reason = _why_not(module, still)
     if reason is not None:
-        _log.warning("no CUDA graph of a %s graph: %s", name, reason)
+        _log.warning("the %s graph runs without CUDA graphs: %s", name, reason)
         return _in_backward(call) if name == "backward" else call
     device = dynamo_cudagraphs.get_device_index(module)
     replayed: Boxed | None = None

@@ -121,7 +121,7 @@ class _Deterministic(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if torch.Tag.nondeterministic_seeded in func.tags:
-            raise RuntimeError(f"{func} takes random numbers")
+            raise RuntimeError(f"{func} uses random numbers")
         return func(*args, **(kwargs or {}))
 
 

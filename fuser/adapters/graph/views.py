@@ -184,7 +184,7 @@ def stride_order(value: torch.Tensor) -> list[int]:
     contiguity, order = compute_tensor_descriptor(sizes, strides)
     spread = any(n > 1 and s == 0 for n, s in zip(sizes, strides, strict=True))
     if spread or any(c is False for c in contiguity):
-        raise Unsupported(f"a result with strides {strides} for sizes {sizes}")
+        raise Unsupported(f"unsupported strides {strides} of a result of sizes {sizes}")
     # Prefer row-major if only dims of size 1, whose strides are meaningless, differ.
     real = [d for d in range(len(sizes)) if sizes[d] != 1]
     if all(strides[a] >= strides[b] for a, b in pairwise(real)):

@@ -42,7 +42,7 @@ def report(
 
     place = Path(path)
     if not place.parent.is_dir():  # check before the work, which takes long
-        raise UserError(f"no folder {place.parent} for the report", rule="report-path")
+        raise UserError(f"report: the folder {place.parent} does not exist", rule="report-path")
     text = page(target, inputs, device, measured, named)
     place.write_text(text, encoding="utf-8", errors="backslashreplace")
     return place

@@ -96,7 +96,7 @@ def _model(counts: str, different: int, regions: Sequence[_Region]) -> str:
     parts = [
         f"<p>{_counted(different, 'different region')} became definitions.{more}</p>",
         _regions_table(regions),
-        "<details><summary>what was fused, and what was left to torch</summary>"
+        "<details><summary>fused ops, and ops left to torch</summary>"
         f"<pre>{escape(counts)}</pre></details>",
     ]
     for number, region in enumerate(regions):
@@ -170,15 +170,15 @@ def _section(region: _Region, prefix: str) -> str:
     picture = f'<p class="soft">{_LEGEND}</p><div class="wide">{picture}</div>'
     parts.append(_titled(prefix, "graph", "Graph and steps", picture))
     parts.append(_titled(prefix, "steps", "Steps", _steps_table(found, prefix)))
-    parts.append(_titled(prefix, "cuts", "What is not one kernel, and why", _cuts(found)))
+    parts.append(_titled(prefix, "cuts", "Fusion breaks", _cuts(found)))
     parts.append(_titled(prefix, "roofline", "Roofline", _roofline(found)))
     if found.measured:
         picture = timeline(found.measured.timeline)
-        about = '<p class="soft">From the call to its results; the median one of a few calls.</p>'
+        about = '<p class="soft">From the call to its results; the median of several calls.</p>'
         text = f'{about}<div class="wide plot">{picture}</div>'
-        parts.append(_titled(prefix, "timeline", "One call in time", text))
+        parts.append(_titled(prefix, "timeline", "Timeline of one call", text))
     details = _details(region, records, prefix)
-    parts.append(_titled(prefix, "kernels", "Each step in detail", details))
+    parts.append(_titled(prefix, "kernels", "Steps in detail", details))
     definition = escape(repr(region.fd))
     definition = f"<details><summary>as Python</summary><pre>{definition}</pre></details>"
     parts.append(_titled(prefix, "definition", "The definition", definition))
@@ -199,8 +199,8 @@ def _details(region: _Region, records: Sequence[dict[str, Any]], prefix: str) ->
 
 
 _LEGEND = (
-    "A frame is a step. Round: in memory; dashed: no work of its own, being coordinates or the "
-    "same as another op."
+    "A frame is a step. Round: in memory; dashed: free, being index arithmetic or equal to another "
+    "op."
 )
 
 
@@ -290,7 +290,7 @@ def _cuts(found: Explanation) -> str:
 
 def _roofline(found: Explanation) -> str:
     kernels = [step for step in found.steps if step.kind == "kernel"]
-    discs = "discs: measured" if found.machine.present else "no times of a GPU here"
+    discs = "discs: measured" if found.machine.present else "no measured times on a GPU"
     about = (
         f"{found.machine.name}: a copy moves {found.machine.copy_bandwidth / 1e9:.0f} GB/s. "
         f"Rings: predicted from launch, bytes and issue slots; {discs}."
@@ -332,17 +332,17 @@ def _uses(step: Step) -> str:
 def _launch(kernel: Any, code: MachineCode) -> str:
     values = [
         (f"{kernel.grid} x {kernel.threads}", "blocks x threads"),
-        (size(kernel.shared_bytes + code.shared_bytes), "shared memory a block"),
+        (size(kernel.shared_bytes + code.shared_bytes), "shared memory per block"),
     ]
     if kernel.cluster > 1:
-        values.append((str(kernel.cluster), "blocks of a cluster"))
+        values.append((str(kernel.cluster), "blocks per cluster"))
     if code.missing:
         note = f'<p class="warn">No machine code: {escape(code.missing)}</p>'
     else:
         note = ""
         values += [
-            (str(code.registers or kernel.registers), f"registers a thread, sm_{code.arch}"),
-            (size(code.local_bytes or kernel.local_bytes), "spilled a thread"),
+            (str(code.registers or kernel.registers), f"registers per thread, sm_{code.arch}"),
+            (size(code.local_bytes or kernel.local_bytes), "spilled bytes per thread"),
             (size(code.code_bytes), "machine code"),
         ]
     if kernel.build_seconds:
@@ -356,7 +356,7 @@ def _launch(kernel: Any, code: MachineCode) -> str:
 def _code_beside_source(kernel: Any, lines: Sequence[SourceLine]) -> str:
     text = escape(kernel_text(kernel.text, intrinsic_code=False))
     return (
-        "<details open><summary>CUDA C beside the program</summary>"
+        "<details open><summary>CUDA C next to the program</summary>"
         f'<div class="beside"><div><h4>your lines</h4>{_source(lines)}</div>'
         f"<div><h4>the kernel, helpers left out</h4><pre>{text}</pre></div></div></details>"
     )
@@ -366,7 +366,7 @@ def _source(lines: Sequence[SourceLine]) -> str:
     items = []
     for line in lines:
         ops = ", ".join(f"{tensor} {op}" for tensor, op in line.ops)
-        code = escape(line.code.strip()) or "(the file is not at hand)"
+        code = escape(line.code.strip()) or "(the file is not available)"
         place = escape(f"{line.file}:{line.number}")
         items.append(
             f'<li><span class="soft mono">{place}</span><br><code>{code}</code><br>'

@@ -57,8 +57,8 @@ def roofline(machine: Machine, steps: Sequence[Step]) -> str:
             )
     parts += _step_labels([(x(i), y(p)) for _, i, p, _ in rates])
     middle = (_LEFT + _WIDTH - _RIGHT) / 2
-    parts.append(text(middle, _HEIGHT - 8, "operations a byte", "axis", "middle"))
-    parts.append(text(8, 12, "operations a second", "axis"))
+    parts.append(text(middle, _HEIGHT - 8, "operations per byte", "axis", "middle"))
+    parts.append(text(8, 12, "operations per second", "axis"))
     return picture(_WIDTH, _HEIGHT, parts, f"roofline of {machine.name}")
 
 

@@ -180,7 +180,7 @@ def test_the_update_waits_for_a_product_that_waits_for_it(seen: report.ModelRepo
         return (w,)
 
     agree(f, x_and_y())
-    assert left(seen) == {"aten.copy_.default": "not the result of a region"}
+    assert left(seen) == {"aten.copy_.default": "not computed by a region"}
 
 
 def test_what_torch_computes_is_copied(seen: report.ModelReport) -> None:
