@@ -244,8 +244,8 @@ def test_definition_3() -> None:
             use()
         assert caught.value.rule == "definition-3"
         assert str(caught.value) == (
-            "the definition is compiled already and cannot grow\n"
-            "  hint: define everything before the first execute(), or make another FusionDefinition"
+            "the definition is compiled and cannot be extended\n"
+            "  hint: add all ops before the first execute(), or make another FusionDefinition"
         )
 
 
@@ -457,10 +457,14 @@ def test_define_vector_1() -> None:
 @pytest.mark.parametrize(
     ("take", "rule", "text"),
     [
-        (lambda fd: fd.define_scalar(1 << 31, DataType.Int32), "scalar-fits-1", "2147483648 does"),
+        (
+            lambda fd: fd.define_scalar(1 << 31, DataType.Int32),
+            "scalar-fits-1",
+            "2147483648 is out of range",
+        ),
         (lambda fd: fd.define_scalar(1j, DataType.Double), "cast-1", "{0.0, 1.0} as float64"),
-        (lambda fd: fd.ops.full([2], 300, DataType.Char), "scalar-fits-1", "300 does not fit"),
-        (lambda fd: fd.ops.full([2], -256, DataType.Byte), "scalar-fits-1", "-256 does not fit"),
+        (lambda fd: fd.ops.full([2], 300, DataType.Char), "scalar-fits-1", "300 is out of range"),
+        (lambda fd: fd.ops.full([2], -256, DataType.Byte), "scalar-fits-1", "-256 is out of range"),
         (lambda fd: fd.ops.full([2], 1 + 0j, DataType.Int), "cast-1", "as int64"),
         (
             lambda fd: fd.ops.full([2], fd.define_scalar(DataType.ComplexFloat), DataType.Float),
@@ -470,32 +474,32 @@ def test_define_vector_1() -> None:
         (
             lambda fd: fd.ops.pad(fd.define_tensor([-1], dtype=DataType.Short), [1, 1], 1 << 15),
             "scalar-fits-1",
-            "pad(t0, ...): 32768 does not fit into int16",
+            "pad(t0, ...): 32768 is out of range for int16",
         ),
         (
             lambda fd: fd.ops.where(True, fd.define_tensor([-1], dtype=DataType.Byte), 300),
             "scalar-fits-1",
-            "where(true, t0, 300): 300 does not fit into uint8",
+            "where(true, t0, 300): 300 is out of range for uint8",
         ),
         (
             lambda fd: fd.ops.clamp(fd.define_tensor([-1], dtype=DataType.Int32), 0, 1 << 40),
             "scalar-fits-1",
-            "clamp(t0, 0, 1099511627776): 1099511627776 does not fit into int32",
+            "clamp(t0, 0, 1099511627776): 1099511627776 is out of range for int32",
         ),
         (
             lambda fd: fd.ops.threshold(fd.define_tensor([-1], dtype=DataType.Char), -200, 0),
             "scalar-fits-1",
-            "threshold(t0, -200, 0): -200 does not fit into int8",
+            "threshold(t0, -200, 0): -200 is out of range for int8",
         ),
         (
             lambda fd: fd.ops.pow(fd.define_tensor([-1], dtype=DataType.Char), 200),
             "scalar-fits-1",
-            "pow(t0, 200): 200 does not fit into int8",
+            "pow(t0, 200): 200 is out of range for int8",
         ),
         (
             lambda fd: fd.ops.pow(fd.define_tensor([-1], dtype=DataType.Byte), -1),
             "scalar-fits-1",
-            "pow(t0, -1): -1 does not fit into uint8",
+            "pow(t0, -1): -1 is out of range for uint8",
         ),
     ],
 )

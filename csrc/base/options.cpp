@@ -62,7 +62,7 @@ void parse(std::string_view option, std::string_view value, std::string_view all
     const std::string_view entry = value.substr(0, comma);
     const std::string_view name = entry.substr(0, entry.find('@'));
     FUSER_CHECK(entry.empty() || is_allowed(allowed, name), User, "option-value", option,
-                ": expected of each entry one of ", allowed, ", got ", name);
+                ": expected entries from ", allowed, ", got ", name);
     if (!entry.empty()) entries.emplace_back(entry);
     value = comma == value.npos ? std::string_view() : value.substr(comma + 1);
   }
@@ -82,7 +82,7 @@ void with_option(Options& options, std::string_view wanted, const Act& act) {
 #include "base/options.def"
 #undef FUSER_OPTION
   throw Fault(FaultKind::User, "option-name",
-              text("no option is called ", wanted, "; `python -m fuser --help` lists them"));
+              text("there is no option ", wanted, "; `python -m fuser --help` lists them"));
 }
 
 void assign(Options& options, std::string_view variable, std::string_view value) {
@@ -127,7 +127,7 @@ void name_unknown() {
   if (unknown.empty()) return;
   std::sort(unknown.begin(), unknown.end());
   log_line(
-      text("no option is called ", joined(unknown, ", "), "; `python -m fuser --help` lists them"));
+      text("there is no option ", joined(unknown, ", "), "; `python -m fuser --help` lists them"));
 }
 
 Options from_environment() {

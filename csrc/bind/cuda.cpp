@@ -16,8 +16,9 @@ void bind_cuda(py::module_& m) {
       .def_readonly("collectives", &KernelText::collectives)
       .def_readonly("threads", &KernelText::threads, "Per block.")
       .def_readonly("shared_bytes", &KernelText::shared_bytes, "Dynamic, per block.")
-      .def_readonly("cluster", &KernelText::cluster, "Blocks of a cluster.")
-      .def_readonly("cooperative", &KernelText::cooperative, "Are all blocks resident at once?");
+      .def_readonly("cluster", &KernelText::cluster, "Blocks per cluster.")
+      .def_readonly("cooperative", &KernelText::cooperative,
+                    "True if all blocks must be resident at once.");
   m.def(
       "print_cuda",
       [](const KernelIR& kernel, const std::vector<std::optional<double>>& constants) {
@@ -29,7 +30,7 @@ void bind_cuda(py::module_& m) {
         return print_cuda(kernel, values);
       },
       py::arg("kernel"), py::arg("constants") = py::list(),
-      "The text of a final kernel. constants: by parameter, its value, or None.");
+      "Returns the CUDA C of a final kernel. constants: value or None per parameter.");
 }
 
 }  // namespace fuser

@@ -12,13 +12,17 @@ namespace fuser {
 
 void bind_cuda_api(py::module_& m) {
   using Unlocked = py::call_guard<py::gil_scoped_release>;
-  m.def("cuda_available", &cuda_available, Unlocked(), "Is there a usable driver and a GPU?");
-  m.def("cuda_unavailable_reason", &cuda_unavailable_reason, Unlocked(), "Why not; empty if so.");
-  m.def("cuda_driver_version", &cuda_driver_version, Unlocked(), "12010 for CUDA 12.1; 0: none.");
+  m.def("cuda_available", &cuda_available, Unlocked(),
+        "True if there is a usable driver and a GPU.");
+  m.def("cuda_unavailable_reason", &cuda_unavailable_reason, Unlocked(),
+        "Reason why no GPU is usable; empty if one is.");
+  m.def("cuda_driver_version", &cuda_driver_version, Unlocked(),
+        "Version of the driver, 12010 for CUDA 12.1; 0 without a driver.");
   m.def("cuda_device_count", &cuda_device_count, Unlocked());
-  m.def("cuda_device", &cuda_device, py::arg("ordinal"), Unlocked(), "The Device of a GPU.");
+  m.def("cuda_device", &cuda_device, py::arg("ordinal"), Unlocked(),
+        "Returns the Device of a GPU.");
   m.def("cuda_device_for_plans", &cuda_device_for_plans, py::arg("ordinal"), Unlocked(),
-        "The same, with the clusters that it says it holds.");
+        "Returns the Device of a GPU, with its number of resident clusters.");
 
   py::class_<LaunchShape>(m, "LaunchShape", "Grid, block, cluster and dynamic shared memory.")
       .def(py::init([](std::array<uint32_t, 3> grid, std::array<uint32_t, 3> block,
@@ -35,10 +39,11 @@ void bind_cuda_api(py::module_& m) {
       .def_readonly("registers", &CudaKernel::registers, "Per thread.")
       .def_readonly("local_bytes", &CudaKernel::local_bytes, "Per thread.")
       .def_readonly("static_shared", &CudaKernel::static_shared, "Bytes per block.")
-      .def_readonly("dynamic_shared", &CudaKernel::dynamic_shared, "Bytes a launch may ask for.")
+      .def_readonly("dynamic_shared", &CudaKernel::dynamic_shared,
+                    "Maximum bytes of dynamic shared memory per launch.")
       .def_readonly("max_threads", &CudaKernel::max_threads, "Per block.")
       .def("resident_blocks", &resident_blocks, py::arg("threads"), py::arg("shared_bytes"),
-           Unlocked(), "Blocks of this shape that one processor holds at once.");
+           Unlocked(), "Returns the number of blocks of this shape that are resident on one SM.");
 
   m.def(
       "allocate_for_good",
@@ -46,7 +51,7 @@ void bind_cuda_api(py::module_& m) {
         return reinterpret_cast<uintptr_t>(allocate_for_good(device, bytes, make_room));
       },
       py::arg("device"), py::arg("bytes"), py::arg("make_room"),
-      "Address of memory of the driver's own, which stays.");
+      "Allocates memory from the driver, which is never freed, and returns its address.");
   m.def("load_kernel", &load_kernel, py::arg("image"), py::arg("name"), py::arg("device") = 0,
         py::arg("dynamic_shared") = 0, py::arg("cluster") = 1, Unlocked(),
         "Loads a cubin (or PTX) and one kernel of it.");
@@ -59,7 +64,7 @@ void bind_cuda_api(py::module_& m) {
         launch(kernel, shape, reinterpret_cast<CuStream>(stream), pointers.data());
       },
       py::arg("kernel"), py::arg("shape"), py::arg("stream"), py::arg("arguments"), Unlocked(),
-      "Queues a kernel; each argument is its bytes as the kernel reads them.");
+      "Enqueues a kernel; each argument is given as bytes.");
   m.def(
       "stream_id", [](uintptr_t stream) { return stream_id(reinterpret_cast<CuStream>(stream)); },
       py::arg("stream"), Unlocked());

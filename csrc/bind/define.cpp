@@ -57,15 +57,14 @@ auto on_tensor(const char* call, const char* name = "arg") {
 
 ReduceOp reduction_op(const std::string& name) {
   ReduceOp op{};
-  FUSER_CHECK(find_reduction(name, op), User, "reduction-1", "reduction(): there is no reduction ",
+  FUSER_CHECK(find_reduction(name, op), User, "reduction-1", "reduction(): unknown reduction ",
               name);
   return op;
 }
 
 LibraryOp library_op(const std::string& name) {
   LibraryOp op{};
-  FUSER_CHECK(find_library_op(name, op), User, "library-1", "library(): there is no library op ",
-              name);
+  FUSER_CHECK(find_library_op(name, op), User, "library-1", "library(): unknown library op ", name);
   return op;
 }
 
@@ -113,8 +112,8 @@ std::pair<std::vector<int64_t>, std::vector<Expr>> held_attributes(Builder& buil
 int input_index(const Fusion& fusion, const Tensor* alias, const Tensor* output) {
   const int input = input_of(fusion, *alias);
   FUSER_CHECK(input >= 0, User, "alias-4", "add_output(t", output->id, ", t", alias->id,
-              "): an output can be written into an input tensor only\n  t", alias->id, ": ",
-              describe(*alias), alias->location.empty() ? "" : "  defined at " + alias->location);
+              "): expected an input tensor as alias_input\n  t", alias->id, ": ", describe(*alias),
+              alias->location.empty() ? "" : "  defined at " + alias->location);
   return input;
 }
 
@@ -135,8 +134,7 @@ py::object cast_operand(const BuilderRef& builder, py::handle value, DType dtype
   FUSER_CHECK(
       kind_of(arg.scalar->dtype) != Kind::Complex || to == Kind::Complex || to == Kind::Bool, DType,
       "cast-1", "cast(", to_string(arg.scalar), ", ", row(dtype).torch,
-      "): casting complex to real discards the imaginary part\n  hint: take fd.ops.real(...) "
-      "first");
+      "): casting complex to real discards the imaginary part\n  hint: use fd.ops.real(...) first");
   return py::cast(ScalarHandle{builder, builder->exprs.cast(dtype, arg.scalar)});
 }
 
@@ -207,7 +205,7 @@ void bind_elementwise(py::module_& m) {
         return apply(builder, static_cast<Op>(op), operands);
       },
       py::arg("builder"), py::arg("op"),
-      "The op of that number in op_rows(), on tensors, scalars and numbers.");
+      "Applies op number `op` of op_rows() to tensors, scalars and numbers.");
   m.def(
       "common_dtype",
       [](const BuilderRef& builder, const py::args& values) -> std::optional<DType> {
@@ -219,7 +217,8 @@ void bind_elementwise(py::module_& m) {
         return common_dtype(operands);
       },
       py::arg("builder"),
-      "The type in which a row computes on such operands; None without any; others do not count.");
+      "Returns the compute type of the operands, or None if no operand is a tensor, Scalar or "
+      "number.");
   m.def("cast", &cast_operand, py::arg("builder"), py::arg("arg"), py::arg("dtype"));
 }
 
@@ -277,7 +276,7 @@ void bind_dims(py::module_& m) {
         return rules::dim_of(text(op, "(t", arg.tensor->id, ")"), rule, *arg.tensor, dim, more);
       },
       py::arg("arg"), py::arg("op"), py::arg("dim"), py::arg("more") = 0,
-      "The dim counted from the front, of a result that has `more` dims than `arg`. Raises "
+      "Returns the dim counted from the front, for a result with `more` dims than `arg`. Raises "
       "ShapeError `<op>-dim`.");
 }
 
@@ -367,14 +366,14 @@ void bind_library(py::module_& m) {
         for (const LibraryRow& r : library_rows()) names.emplace_back(r.name);
         return names;
       },
-      "Names of the ops that a library computes.");
+      "Names of all library ops.");
 }
 
 }  // namespace
 
 void bind_define(py::module_& m) {
   m.def("skip_frames_in", &skip_frames_in, py::arg("folder"),
-        "Code in files whose path starts so is not the user's, whose line a definition notes.");
+        "Excludes files under this path when a definition records the user's line.");
   bind_leaves(m);
   bind_elementwise(m);
   bind_dims(m);
@@ -401,7 +400,7 @@ void bind_define(py::module_& m) {
         return std::make_shared<Fusion>(specialize(fusion, ones));
       },
       py::arg("fusion"), py::arg("ones"),
-      "The definition for inputs whose symbolic dims flagged in ones[input][dim] have size 1.");
+      "Returns the definition with size 1 for the symbolic dims flagged in ones[input][dim].");
 }
 
 }  // namespace fuser

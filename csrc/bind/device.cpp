@@ -10,7 +10,7 @@ namespace py = pybind11;
 namespace fuser {
 
 void bind_device(py::module_& m) {
-  py::class_<Device>(m, "Device", "What a plan may know about the processor it is made for.")
+  py::class_<Device>(m, "Device", "Properties of a GPU that plans depend on.")
       .def_readwrite("arch", &Device::arch, "10 * major + minor.")
       .def_readwrite("sms", &Device::sms)
       .def_readwrite("threads_per_sm", &Device::threads_per_sm)
@@ -19,10 +19,10 @@ void bind_device(py::module_& m) {
       .def_readwrite("shared_per_sm", &Device::shared_per_sm, "Bytes.")
       .def_readwrite("shared_per_block", &Device::shared_per_block, "Bytes, with the opt-in.")
       .def_readwrite("l2_bytes", &Device::l2_bytes)
-      .def_readwrite("bandwidth", &Device::bandwidth, "Bytes a second, nominal.")
+      .def_readwrite("bandwidth", &Device::bandwidth, "Nominal bytes per second.")
       .def_readwrite("clusters", &Device::clusters)
       .def_readwrite("resident_clusters", &Device::resident_clusters,
-                     "Of 2, 4, 8 and 16 blocks with a processor each, at once.")
+                     "Resident clusters of 2, 4, 8 and 16 blocks with one block per SM.")
       .def_readwrite("cooperative", &Device::cooperative)
       .def_readwrite("host", &Device::host)
       .def_readwrite("ordinal", &Device::ordinal)
@@ -31,12 +31,13 @@ void bind_device(py::module_& m) {
           "__eq__", [](const Device& a, const Device& b) { return a == b; }, py::is_operator())
       .def("__hash__", &hash_of)
       .def("__repr__", &to_string);
-  m.def("known_device", &known_device, py::arg("arch"), "A representative GPU of an architecture.");
-  m.def("known_archs", &known_archs, "The architectures that known_device takes.");
+  m.def("known_device", &known_device, py::arg("arch"),
+        "Returns a representative GPU of an architecture.");
+  m.def("known_archs", &known_archs, "Architectures that known_device() accepts.");
   m.def("nearest_known_device", &nearest_known_device, py::arg("arch"),
-        "The newest known GPU that is not newer than an architecture.");
+        "Returns the newest known GPU whose architecture is at most `arch`.");
   m.def("host_device", &host_device, py::arg("like_arch"),
-        "The host executor dressed as a GPU with the features of sm_70, 80 or 90.");
+        "Returns the host executor as a Device with the features of sm_70, 80 or 90.");
 }
 
 }  // namespace fuser

@@ -15,7 +15,7 @@ DType dtype_from_torch(std::string_view name) {
   for (size_t i = 0; i < rows.size(); ++i)
     if (name == rows[i].torch) return static_cast<DType>(i);
   throw Fault(FaultKind::DType, "dtype-torch",
-              text("torch.", name, " has no counterpart in fuser; cast the tensor first"));
+              text("torch.", name, " has no counterpart in fuser\n  hint: cast the tensor first"));
 }
 
 const char* kind_name(DType dtype) {
@@ -46,8 +46,7 @@ void bind_dtype(py::module_& m) {
       "device_name", [](DType dtype) { return row(dtype).device; }, "Name in kernel text.");
   type.def_property_readonly("bytes", &size_of, "Size of one element.");
   type.def_property_readonly("kind", &kind_name, "Bool, Int, Float or Complex.");
-  type.def_property_readonly("compute", &compute_type,
-                             "The type in which operations on it are computed.");
+  type.def_property_readonly("compute", &compute_type, "Compute type of ops on this type.");
   // x.dtype is a value, and in older definitions a method.
   type.def("__call__", [](DType dtype) { return dtype; });
   type.attr("__eq__") = py::cpp_function(
@@ -65,11 +64,13 @@ void bind_dtype(py::module_& m) {
       },
       py::name("__ne__"), py::is_method(type));
   m.def("dtype_from_torch", &dtype_from_torch, py::arg("name"),
-        "The DataType of a torch dtype's name: 'bfloat16' gives DataType.BFloat16.");
+        "Returns the DataType for the name of a torch dtype: 'bfloat16' gives DataType.BFloat16.");
   m.def("promote_types", &promote_types, py::arg("a"), py::arg("b"),
-        "The common type, as torch.promote_types gives it.");
-  m.def("real_type", &real_type, py::arg("dtype"), "ComplexFloat gives Float, others themselves.");
-  m.def("complex_type", &complex_type, py::arg("dtype"), "Float gives ComplexFloat.");
+        "Returns the common type, like torch.promote_types.");
+  m.def("real_type", &real_type, py::arg("dtype"),
+        "Returns the real type of a complex type, and other types unchanged.");
+  m.def("complex_type", &complex_type, py::arg("dtype"),
+        "Returns the complex type whose parts have this type.");
 }
 
 }  // namespace fuser

@@ -46,7 +46,7 @@ void translate(std::exception_ptr pointer) {
 void bind_error(py::module_& m) {
   py::register_exception_translator(&translate);
 
-  py::enum_<FaultKind>(m, "FaultKind", "The kinds of fault, as C++ knows them.")
+  py::enum_<FaultKind>(m, "FaultKind", "Kinds of errors in C++.")
       .value("User", FaultKind::User)
       .value("Shape", FaultKind::Shape)
       .value("DType", FaultKind::DType)
@@ -59,10 +59,10 @@ void bind_error(py::module_& m) {
       [](FaultKind kind, const std::string& rule, const std::string& message) {
         throw Fault(kind, rule, message);
       },
-      py::arg("kind"), py::arg("rule"), py::arg("message"), "Raises from C++, for tests.");
+      py::arg("kind"), py::arg("rule"), py::arg("message"), "Raises an error in C++, for tests.");
   m.def(
       "call", [](const py::function& callback) { return callback(); }, py::arg("callback"),
-      "Calls back from C++, for tests.");
+      "Calls a Python function from C++, for tests.");
 }
 
 }  // namespace fuser

@@ -71,8 +71,8 @@ void bind_operators(py::class_<Handle>& type, const char* what) {
     throw Fault(
         FaultKind::User, "truth-1",
         text(to_text(py::repr(self)), ": ", what,
-             " of a definition has no truth value: it is known only when the definition runs\n"
-             "  hint: fd.ops.where(condition, x, y) chooses by value; `is` compares handles"));
+             " of a definition has no truth value: it is known only at run time\n"
+             "  hint: fd.ops.where(condition, x, y) selects by value; `is` compares handles"));
   });
   type.attr("__array_ufunc__") = py::none();  // numpy scalars leave `number * handle` to the handle
 }
@@ -293,55 +293,54 @@ std::vector<TensorHandle> outputs(const BuilderRef& builder) {
 }
 
 void bind_definitions(py::module_& m) {
-  py::class_<Fusion, std::shared_ptr<Fusion>>(m, "Fusion", "What is computed: a graph of tensors.")
-      .def("to_python", &to_python, "Runnable Python that rebuilds the definition.")
+  py::class_<Fusion, std::shared_ptr<Fusion>>(m, "Fusion", "A graph of tensors to compute.")
+      .def("to_python", &to_python, "Returns Python source that rebuilds the definition.")
       .def(
           "structure", [](const Fusion& f) { return py::bytes(structure(f)); },
-          "Canonical bytes: equal exactly for definitions that are equal.")
-      .def(
-          "records", &records,
-          "Plain data: scalars (kind, dtype, ...), tensors (dicts), arguments (is_tensor, id or "
-          "index, dtype), random (scalars that hold seed and offset or -1, number of ops), outputs "
-          "(id, id of the input that is overwritten or -1; what a later one overwrites again is "
-          "not among them, a result that is written into an input has the value that this ends "
-          "with) and nonempty (op, axis, id of the "
-          "tensor whose axis must not have size 0); operands are ids, "
-          "scalars places in `scalars`.");
-  py::class_<Builder, Fusion, BuilderRef>(m, "Builder", "A Fusion that is being defined.")
+          "Returns canonical bytes: two definitions are equal if and only if their bytes are.")
+      .def("records", &records,
+           "Returns plain data: scalars (kind, dtype, ...), tensors (dicts), arguments (is_tensor, "
+           "id or index, dtype), random (scalars of seed and offset or -1, number of ops), outputs "
+           "(id, id of the overwritten input or -1) and nonempty (op, axis, id of a tensor whose "
+           "axis must not have size 0). Operands are ids of tensors or indices into `scalars`. "
+           "Superseded in-place outputs are omitted; an output that is also written into an input "
+           "has the input's final value.");
+  py::class_<Builder, Fusion, BuilderRef>(m, "Builder", "A Fusion under construction.")
       .def(py::init<>())
       .def(
-          "seal", [](Builder& b) { b.sealed = true; }, "Nothing may be added any more.")
+          "seal", [](Builder& b) { b.sealed = true; }, "Makes the definition immutable.")
       .def_readonly("sealed", &Builder::sealed)
       .def_readwrite("composite", &Builder::composite,
-                     "What records statements from here on, for names of kernels.")
+                     "Composite op that records the following statements, for names of kernels.")
       .def("inputs", &inputs, "Tensors and symbolic scalars in the order of execute()'s list.")
-      .def("tensors", &tensors, "Every tensor, in the order of definition.")
+      .def("tensors", &tensors, "All tensors in the order of definition.")
       .def("outputs", &outputs,
-           "In the order of add_output(), those written into inputs among them.");
+           "All outputs in the order of add_output(), including in-place outputs.");
 }
 
 void bind_tensor(py::module_& m) {
   py::class_<TensorHandle> tensor(
-      m, "Tensor", "A tensor of a definition. Operators are those of torch, elementwise.");
+      m, "Tensor", "A tensor of a definition. Its operators are elementwise, as in torch.");
   tensor
       .def_property_readonly(
           "id", [](const TensorHandle& t) { return t.tensor->id; }, "Creation order.")
       .def_property_readonly("ndim", [](const TensorHandle& t) { return t.tensor->rank(); })
       .def(
-          "is_tensor", [](const TensorHandle&) { return true; }, "True; of a Scalar False.")
+          "is_tensor", [](const TensorHandle&) { return true; },
+          "True for a Tensor, False for a Scalar.")
       .def_property_readonly("_builder", [](const TensorHandle& t) { return t.builder; })
       .def_property_readonly(
           "location", [](const TensorHandle& t) { return t.tensor->location; },
-          "The line that defined it: 'train.py:41'.")
+          "Line of the definition, e.g. 'train.py:41'.")
       .def_property_readonly(
           "dtype", [](const TensorHandle& t) { return t.tensor->dtype; },
-          "The DataType of its elements; x.dtype() is the same.")
+          "DataType of the elements; x.dtype() gives the same type.")
       .def(
           "size", [](const TensorHandle& t, int64_t dim) { return size(t.builder, t, dim); },
-          py::arg("dim"), "The size of a dim (negative: from the end) as a Scalar.")
+          py::arg("dim"), "Returns the size of a dim (negative: from the end) as a Scalar.")
       .def(
           "shape", [](const TensorHandle& t) { return shape(t.builder, t); },
-          "All sizes, as Scalars.")
+          "Returns all sizes as Scalars.")
       .def("__repr__", [](const TensorHandle& t) {
         return text("t", t.tensor->id, ": ", describe(*t.tensor));
       });
@@ -354,20 +353,22 @@ void bind_scalar(py::module_& m) {
   scalar
       .def_property_readonly(
           "dtype", [](const ScalarHandle& s) { return s.expr->dtype; },
-          "Its DataType; s.dtype() is the same.")
+          "DataType of the scalar; s.dtype() gives the same type.")
       .def_property_readonly("_builder", [](const ScalarHandle& s) { return s.builder; })
       .def(
-          "is_tensor", [](const ScalarHandle&) { return false; }, "False; of a Tensor True.")
+          "is_tensor", [](const ScalarHandle&) { return false; },
+          "False for a Scalar, True for a Tensor.")
       .def(
           "is_same",
           [](const ScalarHandle& s, const ScalarHandle& other) { return s.expr == other.expr; },
-          py::arg("other"), "Are both the same by their structure, whatever the inputs are?")
+          py::arg("other"),
+          "True if both scalars are structurally equal, i.e. equal for all inputs.")
       .def_property_readonly(
           "value",
           [](const ScalarHandle& s) -> py::object {
             return s.expr->is_constant() ? number(s.expr->dtype, s.expr->value) : py::none();
           },
-          "The number, where it is a constant of the definition; None otherwise.")
+          "Value of a constant of the definition, else None.")
       .def("__repr__", [](const ScalarHandle& s) {
         return text(row(s.expr->dtype).torch, " ", to_string(s.expr));
       });

@@ -44,7 +44,7 @@ template <class Handle>
 void check_owner(const Builder& builder, const Handle& value, Where where) {
   FUSER_CHECK(value.builder.get() == &builder, User, "foreign-1", to_string(where), ": ",
               name_of(value), " belongs to another definition, ", place(*value.builder),
-              "\n  expected one of the definition ", place(builder),
+              "\n  expected a value of the definition ", place(builder),
               "\n  hint: define the value again in the definition that uses it");
 }
 
@@ -91,10 +91,9 @@ std::string user_line() {
 void skip_frames_in(py::str folder) { folders_of_others().push_back(to_text(folder)); }
 
 void check_open(const Builder& builder) {
-  FUSER_CHECK(
-      !builder.sealed, User, "definition-3",
-      "the definition is compiled already and cannot grow\n"
-      "  hint: define everything before the first execute(), or make another FusionDefinition");
+  FUSER_CHECK(!builder.sealed, User, "definition-3",
+              "the definition is compiled and cannot be extended\n"
+              "  hint: add all ops before the first execute(), or make another FusionDefinition");
 }
 
 bool is_operand(py::handle v) {
@@ -124,15 +123,15 @@ Expr to_scalar(Builder& builder, py::handle value, Where where) {
     int overflow = 0;
     const int64_t integer = PyLong_AsLongLongAndOverflow(number, &overflow);
     FUSER_CHECK(overflow == 0, User, "operand-2", to_string(where), ": ", to_text(value),
-                " does not fit into int64\n  hint: write it as a float");
+                " is out of range for int64\n  hint: write it as a float");
     return builder.exprs.constant(integer);
   }
   if (PyFloat_Check(number))
     return builder.exprs.constant(DType::Float64, {.real = PyFloat_AS_DOUBLE(number)});
   FUSER_CHECK(PyComplex_Check(number), User, "operand-1", to_string(where),
               ": expected a Scalar or a number, got ", type_name(value),
-              "\n  hint: pass data as an input of the definition; a number of another library by "
-              "float(x) or int(x)");
+              "\n  hint: pass data as an input of the definition; convert a number of another "
+              "library by float(x) or int(x)");
   return builder.exprs.constant(DType::Complex128, {.real = PyComplex_RealAsDouble(number),
                                                     .imag = PyComplex_ImagAsDouble(number)});
 }
@@ -142,8 +141,8 @@ Operand to_operand(Builder& builder, py::handle value, Where where) {
     return {.tensor = to_tensor(builder, value.cast<const TensorHandle&>(), where)};
   FUSER_CHECK(is_operand(value), User, "operand-1", to_string(where),
               ": expected a Tensor, a Scalar or a number, got ", type_name(value),
-              "\n  hint: pass data as an input of the definition; a number of another library by "
-              "float(x) or int(x)");
+              "\n  hint: pass data as an input of the definition; convert a number of another "
+              "library by float(x) or int(x)");
   return {.scalar = to_scalar(builder, value, where)};
 }
 

@@ -58,13 +58,13 @@ void bind_host(py::module_& m) {
       .def_property_readonly("debug", [](const HostKernel& k) { return k.entry->debug != 0; });
 
   py::class_<HostModule>(m, "HostModule", "A shared object full of kernels; never unloaded.")
-      .def("find", &find, py::arg("index"), "Kernel by its place in the build.");
+      .def("find", &find, py::arg("index"), "Returns the kernel with this index in the build.");
 
-  py::class_<HostRange>(m, "HostRange", "Memory that a debug launch may touch.")
+  py::class_<HostRange>(m, "HostRange", "Memory that a debug launch may access.")
       .def(py::init(&to_range), py::arg("name"), py::arg("begin"), py::arg("bytes"),
            py::arg("writable") = true, py::arg("scratch") = false);
 
-  py::class_<HostOptions>(m, "HostOptions", "How a grid runs, beside what it is given.")
+  py::class_<HostOptions>(m, "HostOptions", "Launch options other than arguments.")
       .def(py::init(&to_options), py::kw_only(),
            py::arg("cluster") = std::array<int32_t, 3>{1, 1, 1}, py::arg("cooperative") = false,
            py::arg("stack_bytes") = HostOptions().stack_bytes, py::arg("threads") = 0,
@@ -84,10 +84,10 @@ void bind_host(py::module_& m) {
   m.def("host_launch", &launch_values, py::arg("kernel"), py::arg("grid"), py::arg("block"),
         py::arg("shared_bytes"), py::arg("values"), py::arg("ranges") = std::vector<HostRange>(),
         py::arg("options") = HostOptions(), Unlocked(),
-        "Runs a grid; `values` are the arguments as bytes, at most 64 each; a debug launch touches "
-        "`ranges` only.");
+        "Runs a grid; `values` are the arguments as bytes, at most 64 each; a debug launch may "
+        "only access `ranges`.");
   m.attr("host_frame_bytes") = kFrameBytes;
-  m.def("processor_count", &processor_count, "Processors this process may run on.");
+  m.def("processor_count", &processor_count, "Number of processors that this process may use.");
 }
 
 }  // namespace fuser

@@ -50,7 +50,7 @@ struct Gate {
   void enter() {
     const std::lock_guard lock(mutex);
     FUSER_CHECK(!closed, Unsupported, "interpreter-exit",
-                "a kernel is not compiled while the interpreter ends");
+                "no kernel is compiled while the interpreter exits");
     ++inside;
   }
   void leave() {
@@ -175,10 +175,10 @@ void bind_kernels(py::module_& m) {
       "Sets the object whose fingerprint(target) -> bytes and build(target, texts) -> iterator of "
       "(index, (payload, registers, local_bytes, shared_bytes) or CompileError) compile kernels.");
   m.def("wait_for_background", &wait_for_background, py::call_guard<py::gil_scoped_release>(),
-        "Returns when nothing is compiled in the background any more.");
+        "Waits until all background compilations have finished.");
   m.def("stop_compiling", &stop_compiling, py::call_guard<py::gil_scoped_release>(),
-        "Compiles nothing any more, and returns when nothing is under way: for the interpreter's "
-        "exit.");
+        "Disables compilation and waits until running compilations have finished, for the "
+        "interpreter's exit.");
 }
 
 }  // namespace fuser

@@ -51,7 +51,7 @@ void bind_ops(py::module_& m) {
           "Same, Float, Predicate, Real, Complex, Condition or Common.")
       .def_property_readonly(
           "accepts", [](const OpRow& r) { return kind_names(r.accepts); },
-          "Kinds of compute type that it takes.")
+          "Accepted kinds of compute types.")
       .def_readonly("cost", &OpRow::cost, "Issue slots of one float32 result.")
       .def_readonly("ulp", &OpRow::ulp,
                     "Bound on the error of a float32 result; 0: exact or correctly rounded.")

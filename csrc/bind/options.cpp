@@ -21,17 +21,18 @@ void bind_options(py::module_& m) {
       "(variable, type, default, help) of every option, in the order of the table.");
   m.def(
       "get_option", [](std::string_view variable) { return from_system(get_option(variable)); },
-      py::arg("variable"), "An option's present value, as one would write it in the environment.");
+      py::arg("variable"),
+      "Returns the current value of an option in the syntax of the environment variable.");
   m.def(
       "set_option",
       [](std::string_view variable, const py::str& value) {
         set_option(variable, to_system(value));
       },
       py::arg("variable"), py::arg("value"),
-      "Changes an option of the running process; no launch may be under way.");
+      "Sets an option of this process; no launch may be running.");
   m.def(
       "log_line", [](const py::str& line) { log_line(to_text(line)); }, py::arg("text"),
-      "One line 'fuser: <text>' on stderr.");
+      "Prints the line 'fuser: <text>' to stderr.");
   m.def(
       "log", [](const py::str& line) { log(to_text(line)); }, py::arg("text"),
       "The same, under FUSER_LOG=1 only.");

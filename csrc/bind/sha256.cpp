@@ -29,16 +29,17 @@ void bind_sha256(py::module_& m) {
         for (const std::string_view chunk : chunks) hash.update(chunk);
         return to_bytes(hash.finish());
       },
-      py::arg("chunks"), "The digest of a message given in pieces.");
+      py::arg("chunks"), "Returns the digest of the concatenated chunks.");
   m.def(
       "sha256_of_parts",
       [](std::string_view first, std::string_view second) {
         return to_bytes(sha256_of_parts({first, second}));
       },
-      py::arg("first"), py::arg("second"), "The digest of a list: where a part ends counts.");
+      py::arg("first"), py::arg("second"),
+      "Returns the digest of two parts, which depends on the boundary between them.");
   m.def(
       "sha256_hex", [](std::string_view bytes) { return hex(sha256(bytes)); }, py::arg("bytes"),
-      "The digest of one message: 64 digits.");
+      "Returns the digest of one message as 64 hexadecimal digits.");
 }
 
 }  // namespace fuser

@@ -16,7 +16,7 @@ namespace {
 
 Digest to_digest(std::string_view bytes) {
   Digest digest;
-  FUSER_CHECK(bytes.size() == digest.size(), User, "store-key", "a key has ", digest.size(),
+  FUSER_CHECK(bytes.size() == digest.size(), User, "store-key", "key: expected ", digest.size(),
               " bytes, got ", bytes.size());
   std::memcpy(digest.data(), bytes.data(), digest.size());
   return digest;
@@ -25,11 +25,11 @@ Digest to_digest(std::string_view bytes) {
 }  // namespace
 
 void bind_store(py::module_& m) {
-  py::enum_<BinaryKind>(m, "BinaryKind", "What the payload of a Binary is.")
+  py::enum_<BinaryKind>(m, "BinaryKind", "Kind of the payload of a Binary.")
       .value("Cubin", BinaryKind::Cubin)
       .value("HostObject", BinaryKind::HostObject);
 
-  py::class_<Binary>(m, "Binary", "A compiled kernel as bytes, with what was measured of it.")
+  py::class_<Binary>(m, "Binary", "A compiled kernel as bytes, with its resource use.")
       .def(py::init([](BinaryKind kind, int registers, int local_bytes, int shared_bytes,
                        std::string name, std::string payload) {
              return Binary{kind,         registers,       local_bytes,
@@ -42,12 +42,12 @@ void bind_store(py::module_& m) {
       .def_readonly("registers", &Binary::registers, "Per thread.")
       .def_readonly("local_bytes", &Binary::local_bytes, "Per thread: spills and stack.")
       .def_readonly("shared_bytes", &Binary::shared_bytes, "Per block, static.")
-      .def_readonly("name", &Binary::name, "Of the function.")
+      .def_readonly("name", &Binary::name, "Name of the function.")
       .def_property_readonly("payload", [](const Binary& b) { return py::bytes(b.payload); })
       .def(
           "__eq__", [](const Binary& a, const Binary& b) { return a == b; }, py::is_operator());
 
-  py::class_<StoreCounters>(m, "StoreCounters", "What a Store did so far.")
+  py::class_<StoreCounters>(m, "StoreCounters", "Counters of a Store.")
       .def_readonly("hits", &StoreCounters::hits)
       .def_readonly("misses", &StoreCounters::misses)
       .def_readonly("puts", &StoreCounters::puts)
@@ -62,13 +62,14 @@ void bind_store(py::module_& m) {
            py::arg("directory"), py::arg("capacity_bytes") = DiskStore::kDefaultCapacity)
       .def(
           "get", [](DiskStore& store, std::string_view key) { return store.get(to_digest(key)); },
-          py::arg("key"), Unlocked(), "The entry of a 32-byte key, or None.")
+          py::arg("key"), Unlocked(), "Returns the entry of a 32-byte key, or None.")
       .def(
           "put",
           [](DiskStore& store, std::string_view key, const Binary& binary) {
             store.put(to_digest(key), binary);
           },
-          py::arg("key"), py::arg("binary"), Unlocked(), "Keeps the entry if it can.")
+          py::arg("key"), py::arg("binary"), Unlocked(),
+          "Stores an entry if the folder is writable.")
       .def("clear", &DiskStore::clear, Unlocked(), "Removes every entry.")
       .def_property_readonly("directory",
                              [](const DiskStore& store) { return from_system(store.directory()); })

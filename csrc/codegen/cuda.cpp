@@ -81,7 +81,7 @@ struct Printer : ExprPrinter {
 
   template <class Access>
   void access_partials(const Access& s) {
-    FUSER_ASSERT(!s.count, "partial results move whole");
+    FUSER_ASSERT(!s.count, "partial results are accessed as a whole");
     const std::string e = element(s.array, s.element), at = address(s.buffer, s.offset);
     const std::string some = text("partials<", s.width, ">(");
     if (s.width > 1)
@@ -122,7 +122,7 @@ struct Printer : ExprPrinter {
 
   void load_unaligned(const Load& s) {
     const bool some = s.in || s.count;
-    FUSER_ASSERT(!some || s.words < 0, "a shift by known words is of what exists");
+    FUSER_ASSERT(!some || s.words < 0, "a shift by constant words has no mask");
     const std::string by = some ? "_some" : s.words < 0 ? "" : text("_by<", s.words, ">");
     const std::string count = s.count ? index(s.count) : std::to_string(s.width);
     line(text("load_shifted", by, "(", part(s), ", ", kernel.buffers[s.buffer].name, ", ",
@@ -155,7 +155,7 @@ struct Printer : ExprPrinter {
   void statement(const Write& s) {
     const Array& a = kernel.arrays[s.array];
     if (s.column) return access_row(s);
-    FUSER_ASSERT(!a.chunk, "chunks are stored by nobody");
+    FUSER_ASSERT(!a.chunk, "a store of packed chunks");
     if (moves_partials(s)) return access_partials(s);
     if (s.width > 1 || a.extent == 1) return access_vector(s);
     store_one(s);

@@ -102,7 +102,7 @@ std::string ExprPrinter::symbol(Expr e) const {
     default:
       break;
   }
-  throw Fault(FaultKind::Internal, "internal", "a final kernel holds " + to_string(e));
+  throw Fault(FaultKind::Internal, "internal", "a final kernel contains " + to_string(e));
 }
 
 bool ExprPrinter::by_fast_divisor(Expr division) const {
@@ -130,7 +130,7 @@ std::string ExprPrinter::index_op(Expr e, std::span<const std::string> a) const 
                          // instruction
       FUSER_ASSERT(e->args[1]->is_constant() &&
                        std::has_single_bit(static_cast<uint64_t>(e->args[1]->value.integer)),
-                   "a remainder by ", a[1], ", which is no power of two");
+                   "a remainder by ", a[1], ", expected a power of two");
       return text(wrapped(a[0]), " & ", e->args[1]->value.integer - 1);
     case Op::bitwise_and:  // first of several neighbours
       return text("aligned_(", a[0], ", ", a[1], ")");

@@ -111,7 +111,7 @@ std::shared_ptr<Specialized> Executor::specialized_for(const Arguments& argument
       const Key classes = layout_key(layouts, arguments);
       FUSER_ASSERT(
           classes.size() <= key.size() && std::equal(classes.begin(), classes.end(), key.begin()),
-          "the key of a call is not that of its layout classes");
+          "the key of a call does not start with its layout classes");
       auto made = specialize_fusion(fusion_, std::move(layouts), overlapping, sizes);
       found = specialized_.emplace(key, std::move(made)).first;
     }
@@ -164,8 +164,8 @@ Call Executor::prepare(const Arguments& arguments, const std::vector<Plan>& plan
   };
   for (const Step& step : specialized->program.steps)
     if (const auto* kernel = std::get_if<KernelStep>(&step)) add(kernel->group);
-  FUSER_CHECK(plans.size() <= kernels, User, "plan-3", "plan: ", plans.size(),
-              " plans were given for ", kernels, " kernels");
+  FUSER_CHECK(plans.size() <= kernels, User, "plan-3", "plan: ", plans.size(), " plans for ",
+              kernels, " kernels");
   return call;
 }
 

@@ -111,11 +111,11 @@ LaunchRecord join_launches(const std::vector<LaunchRecord>& parts, LoadedKernelR
     const LaunchRecord& part = parts[i];
     FUSER_ASSERT(
         part.scratch.empty() && part.bytes.size() <= static_cast<size_t>(layout.part_bytes),
-        "kernel ", part.variant->text.name, " cannot be a part of a launch");
+        "kernel ", part.variant->text.name, " cannot be launched horizontally");
     first[i] = static_cast<int32_t>(blocks);
     blocks += part.shape.grid[0];
     FUSER_CHECK(blocks <= INT32_MAX, Unsupported, "grid-1", "kernel ", part.variant->text.name,
-                " would need ", blocks, " blocks; a grid holds ", INT32_MAX);
+                " needs ", blocks, " blocks; a grid has at most ", INT32_MAX);
     out.shape.shared_bytes = std::max(out.shape.shared_bytes, part.shape.shared_bytes);
     const int at = layout.part_offset + static_cast<int>(i) * layout.part_bytes;
     std::copy(part.bytes.begin(), part.bytes.end(), out.bytes.begin() + at);

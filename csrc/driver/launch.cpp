@@ -224,8 +224,8 @@ LaunchShape shape_of(const Variant& variant, const std::vector<int64_t>& values)
   const KernelText& k = variant.text;
   // If a reduced axis is empty, the identity must still be stored, so launch at least one cluster.
   const int64_t blocks = std::max<int64_t>(k.cluster, values[variant.blocks_slot]);
-  FUSER_CHECK(blocks <= INT32_MAX, Unsupported, "grid-1", "kernel ", k.name, " would need ", blocks,
-              " blocks; a grid holds ", INT32_MAX);
+  FUSER_CHECK(blocks <= INT32_MAX, Unsupported, "grid-1", "kernel ", k.name, " needs ", blocks,
+              " blocks; a grid has at most ", INT32_MAX);
   const int64_t rows = k.shared_grows ? values[variant.shared_slot] : 0;
   return {.grid = {static_cast<uint32_t>(blocks), 1, 1},
           .block = {static_cast<uint32_t>(k.threads), 1, 1},
@@ -297,7 +297,7 @@ void run_launch(const LaunchRecord& launch, const Arguments& arguments,
   alignas(16) char bytes[max_argument_bytes];
   void* parameters[max_arguments];
   FUSER_ASSERT(launch.bytes.size() <= max_argument_bytes && launch.offsets.size() <= max_arguments,
-               "kernel ", launch.kernel->source.name, " takes ", launch.offsets.size(),
+               "kernel ", launch.kernel->source.name, " has ", launch.offsets.size(),
                " arguments of ", launch.bytes.size(), " bytes");
   std::memcpy(bytes, launch.bytes.data(), launch.bytes.size());
   for (size_t i = 0; i < launch.offsets.size(); ++i) parameters[i] = bytes + launch.offsets[i];

@@ -199,10 +199,10 @@ void check_arguments(const Fusion& fusion, const Arguments& arguments) {
     const bool cpu_scalar = v.device == cpu_device && v.rank == 0;
     FUSER_CHECK(
         v.device == arguments.device || cpu_scalar, User, "argument-device",
-        "execute(): tensor input ", i, " is on another device than the rest (",
+        "execute(): tensor input ", i, " is on another device than the other inputs (",
         arguments.device == cpu_device ? std::string("cpu") : text("cuda:", arguments.device), ")",
         where(),
-        "\n  hint: move it with .to(device); only CPU tensors of rank 0 may stand beside CUDA "
+        "\n  hint: move it with .to(device); only CPU tensors of rank 0 can be combined with CUDA "
         "tensors");
   }
   for (const Output& o : fusion.outputs) {
@@ -271,15 +271,15 @@ BroadcastDims check_constraints(const Fusion& fusion, const Constraints& constra
                 text(c.op, ": ", c.law.broken, "\n  ", defined(*c.left_tensor),
                      same ? std::string() : "\n  " + defined(*c.right_tensor), "\n  axis ", c.axis,
                      ": ", left, " against ", right, "; expected ", c.law.expected,
-                     left < 0 || right < 0 ? "\n  hint: only a -1 that stands in the definition is "
-                                             "the rest; a scalar of the call is the size itself"
+                     left < 0 || right < 0 ? "\n  hint: -1 is inferred only if it is a number in "
+                                             "the definition, not a scalar input"
                                            : ""));
   }
   for (size_t i = 0; i < constraints.nonempty.size(); ++i)
     if (values[constraints.nonempty[i]] == 0) raise_empty(fusion.nonempty[i]);
   for (const Constraints::Size& s : constraints.computed)
     FUSER_CHECK(values[s.slot] >= 0, Shape, "size-1", op_of(*s.tensor), "(): axis ", s.dim,
-                " gets a size of ", values[s.slot], "; expected at least 0\n  ",
+                " has a computed size of ", values[s.slot], "; expected at least 0\n  ",
                 defined(*s.tensor));
   return {};
 }

@@ -102,9 +102,9 @@ Fault never_met(const Group& group) {
                 joined(std::span(other->at.thread)), ") waits in ", kMeetingNames[other->waits_in],
                 ", ", rest);
   }
-  return kernel_fault(
-      *group.launch, waiting->at, "debug-converge",
-      text("waits in ", kMeetingNames[waiting->waits_in], " for threads that never come: ", rest));
+  return kernel_fault(*group.launch, waiting->at, "debug-converge",
+                      text("waits in ", kMeetingNames[waiting->waits_in],
+                           " for threads that never arrive: ", rest));
 }
 
 void suspend(Fiber& fiber) {

@@ -88,10 +88,9 @@ void check_index(const HostLaunch* launch, const HostPosition* position, int64_t
     throw kernel_fault(*launch, *position, "index-range-1", message);
   const std::string& name = names[number];  // one line, followed by lines about its operands
   const size_t line = name.find('\n');
-  throw Fault(
-      FaultKind::User, "index-range-1",
-      text(name.substr(0, line), ": ", message, name.substr(line),
-           "\n  hint: without FUSER_HOST_DEBUG it reads the nearest element that there is"));
+  throw Fault(FaultKind::User, "index-range-1",
+              text(name.substr(0, line), ": ", message, name.substr(line),
+                   "\n  hint: without FUSER_HOST_DEBUG the index is clamped to the range"));
 }
 
 }  // namespace fuser

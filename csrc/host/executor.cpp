@@ -44,7 +44,7 @@ void check_shape(const HostEntry& entry, const uint32_t grid[3], const uint32_t 
               kMaxBlockThreads);
   FUSER_CHECK(grid[0] <= INT32_MAX && grid[1] <= UINT16_MAX && grid[2] <= UINT16_MAX, Launch,
               "host-launch", "kernel ", entry.name, ": grid ", shape(grid),
-              " is beyond (2147483647, 65535, 65535)");
+              " is too large, expected at most (2147483647, 65535, 65535)");
   FUSER_CHECK(shared_bytes <= kMaxSharedBytes, Launch, "host-launch", "kernel ", entry.name, ": ",
               shared_bytes, " bytes of shared memory, expected at most ", kMaxSharedBytes);
   int64_t cluster_blocks = 1;

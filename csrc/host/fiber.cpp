@@ -253,8 +253,9 @@ StackSet acquire_stacks(size_t count, size_t usable) {
   StackSet set{nullptr, count, usable, body + page};
   void* base = mmap(nullptr, count * set.pitch, PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
-  const char* hint = "hint: fewer blocks at once, smaller stacks, or a higher vm.max_map_count";
-  FUSER_CHECK(base != MAP_FAILED, Launch, "host-stacks", "host executor: no room for ", count,
+  const char* hint =
+      "hint: use fewer concurrent blocks, smaller stacks, or a higher vm.max_map_count";
+  FUSER_CHECK(base != MAP_FAILED, Launch, "host-stacks", "host executor: cannot allocate ", count,
               " stacks of ", usable, " bytes; ", hint);
   set.base = static_cast<char*>(base);
   for (size_t i = 0; i < count; ++i) {

@@ -28,7 +28,7 @@ void write_all(int descriptor, std::span<const char> bytes) {
     const ssize_t written = write(descriptor, bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
     FUSER_CHECK(written > 0, Launch, "host-module", "host module of ", bytes.size(),
-                " bytes: no memory file: ", std::strerror(errno));
+                " bytes: cannot write a memory file: ", std::strerror(errno));
     bytes = bytes.subspan(static_cast<size_t>(written));
   }
 }
@@ -51,7 +51,7 @@ HostModule load_host_file(const std::string& path) {
 HostModule load_host_bytes(std::span<const char> bytes) {
   const Descriptor file{memfd_create("fuser-host-module", MFD_CLOEXEC)};
   FUSER_CHECK(file.number >= 0, Launch, "host-module",
-              "host module: no memory file: ", std::strerror(errno));
+              "host module: cannot create a memory file: ", std::strerror(errno));
   write_all(file.number, bytes);
   return load_host_file(descriptor_path(file.number));
 }
@@ -63,7 +63,7 @@ HostKernel find(const HostModule& module, uint32_t index) {
               " has no kernel ", index);
   FUSER_CHECK(entry->abi == kHostAbi, Launch, "host-module", "host module ", module.origin,
               ": built for host interface ", entry->abi, ", expected ", kHostAbi,
-              "; hint: clear the disk cache");
+              "\n  hint: clear the disk cache");
   return {entry};
 }
 

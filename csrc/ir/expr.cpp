@@ -218,7 +218,7 @@ Expr Exprs::fold_integer(Op op, Expr a, Expr b) {
 }
 
 Expr Exprs::apply(Op op, std::span<const Expr> args) {
-  FUSER_ASSERT(args.size() == row(op).arity, row(op).name, " takes ", int(row(op).arity),
+  FUSER_ASSERT(args.size() == row(op).arity, row(op).name, " expects ", int(row(op).arity),
                " operands, got ", args.size());
   ExprNode node{.kind = ExprNode::Kind::Apply,
                 .dtype = result_dtype(op, args),

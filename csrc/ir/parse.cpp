@@ -75,13 +75,13 @@ struct Parser : ExprParser {
   void declare(Names& table, size_t index, const char* what) {
     const Token t = peek();
     if (!table.emplace(name(what), static_cast<int>(index)).second)
-      fail(t, text(what, " that is not taken yet"));
+      fail(t, text(what, " that is not defined yet"));
   }
 
   std::optional<State> state() {
     if (!accept("state")) return std::nullopt;
     State s;
-    if (!find_reduction(peek().text, s.op)) fail(peek(), "the name of a reduction, such as sum");
+    if (!find_reduction(peek().text, s.op)) fail(peek(), "the name of a reduction, e.g. sum");
     ++position;
     return s;
   }
@@ -107,7 +107,7 @@ struct Parser : ExprParser {
   void param() {
     const int next = static_cast<int>(kernel.params.size());
     const Token t = peek();
-    if (numbered_name('p', "the name of a parameter, such as p0") != next) fail(t, text("p", next));
+    if (numbered_name('p', "the name of a parameter, e.g. p0") != next) fail(t, text("p", next));
     expect(":");
     Param p{.dtype = dtype()};
     if (accept("int") || accept("divisor")) {
@@ -142,7 +142,7 @@ struct Parser : ExprParser {
   void axes() {
     LinearAxes w;
     expect("[");
-    while (!accept("]")) w.axes.push_back(numbered_name('a', "an axis, such as a0, or ']'"));
+    while (!accept("]")) w.axes.push_back(numbered_name('a', "an axis, e.g. a0, or ']'"));
     expect("extents");
     expect("[");
     if (!accept("]")) {
@@ -271,7 +271,7 @@ struct Parser : ExprParser {
     }
     if (accept("barrier")) return {Barrier{}};
     if (accept("async_commit")) return {AsyncCommit{}};
-    if (accept("async_wait")) return {AsyncWait{integer("the number of groups under way")}};
+    if (accept("async_wait")) return {AsyncWait{integer("the number of pending groups")}};
     if (accept("arrive_cluster"))
       return {SyncCluster{SyncCluster::Part::Arrive, declared(buffers, "a declared buffer")}};
     if (accept("wait_cluster")) return {SyncCluster{SyncCluster::Part::Wait}};
@@ -349,7 +349,7 @@ struct Parser : ExprParser {
     if (accept("block_reduce_columns")) {
       BlockReduceColumns s{.arrays = list(arrays, array)};
       expect("threads_y");
-      s.threads_y = integer("the number of rows of threads");
+      s.threads_y = integer("the number of threads along y");
       expect("threads_x");
       s.threads_x = integer("the number of columns of threads");
       if (accept("slots")) s.slots = slots();
@@ -363,15 +363,15 @@ struct Parser : ExprParser {
   std::optional<Stmt> opening() {
     Stmt out;
     if (accept("for")) {
-      For s{.var = numbered_name('v', "a variable, such as v0"), .body = {}};
+      For s{.var = numbered_name('v', "a variable, e.g. v0"), .body = {}};
       expect("<");
       s.extent = integer("the number of iterations");
       out.node = std::move(s);
     } else if (accept("serial")) {
-      Serial s{.var = numbered_name('v', "a variable, such as v0"), .body = {}};
+      Serial s{.var = numbered_name('v', "a variable, e.g. v0"), .body = {}};
       expect("<");
       s.extent = expression();
-      if (accept("unroll")) s.unroll = integer("the iterations side by side");
+      if (accept("unroll")) s.unroll = integer("the number of unrolled iterations");
       out.node = std::move(s);
     } else if (accept("if")) {
       If s{.uniform = accept("uniform"), .body = {}};
@@ -418,14 +418,14 @@ struct Parser : ExprParser {
     expect("kernel");
     kernel.name = name("the kernel's name");
     expect("threads");
-    kernel.threads = integer("the number of threads of a block");
+    kernel.threads = integer("the number of threads per block");
     expect("min_blocks");
     kernel.min_blocks = integer("the number of blocks, 0 for any");
     expect("index");
     if (!at("32") && !at("64")) fail(peek(), "32 or 64");
     kernel.index64 = at("64");
     ++position;
-    if (accept("cluster")) kernel.cluster = integer("the number of blocks of a cluster");
+    if (accept("cluster")) kernel.cluster = integer("the number of blocks per cluster");
     kernel.cooperative = accept("cooperative");
     const int counted = accept("vars") ? integer("the number of variables") : -1;
     expect("{");

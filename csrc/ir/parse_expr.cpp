@@ -62,12 +62,12 @@ Expr ExprParser::constant() {
       break;
     case Kind::Int: {
       if (start.kind == Token::Kind::Name)
-        fail(start, "the dtype of the constant behind it, as in true:bool or inf:f32");
+        fail(start, "the dtype after the constant, e.g. true:bool or inf:f32");
       const std::string number = digits("an expression");
       const auto [end, error] =
           std::from_chars(number.data(), number.data() + number.size(), value.integer);
       if (error != std::errc() || end != number.data() + number.size())
-        fail(start, "an integer of 64 bits, or the dtype of the number as in 1.5:f32");
+        fail(start, "an integer of 64 bits, or the dtype after the number, e.g. 1.5:f32");
       break;
     }
     case Kind::Float:
@@ -202,8 +202,8 @@ void ExprParser::reduce(Stacks& s, int level) {
     Expr& left = s.values.back();
     for (Expr e : {left, right})
       if (e->dtype != DType::Int64)
-        fail(open.at, text("operands of int64 (write ", row(open.op).name, "(x, y) for those of ",
-                           row(e->dtype).device, ")"));
+        fail(open.at, text("operands of int64 (write ", row(open.op).name,
+                           "(x, y) for operands of ", row(e->dtype).device, ")"));
     left = kernel.exprs.apply(open.op, {left, right});
   }
 }
@@ -214,7 +214,7 @@ Expr ExprParser::element(int number, Expr index) {
   int field = 0;
   if (accept(".")) {
     const Token t = peek();
-    field = numbered_name('f', "a field, such as f0");
+    field = numbered_name('f', "a field, e.g. f0");
     const int fields = a.state ? row(a.state->op).results : 0;
     if (field >= fields) fail(t, text("one of the ", fields, " fields of ", a.name));
   }
@@ -228,7 +228,7 @@ void ExprParser::close(Stacks& s) {
   const size_t got = s.values.size() - open.base;
   const size_t wanted = open.kind == Open::Kind::Call ? row(open.op).arity : 1;
   if (got < wanted && !at(","))
-    fail(peek(), text("',': ", open.at.text, " takes ", wanted, " operands"));
+    fail(peek(), text("',': ", open.at.text, " expects ", wanted, " operands"));
   expect(open.kind == Open::Kind::Index ? "]" : ")");
   s.open.pop_back();
   const std::span<const Expr> args(s.values.data() + open.base, got);

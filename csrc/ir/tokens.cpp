@@ -130,7 +130,7 @@ int TokenReader::numbered_name(char prefix, const char* what) {
 
 DType TokenReader::dtype() {
   DType d{};
-  if (!find_dtype(peek().text, d)) fail(peek(), "a dtype, such as f32 or bf16");
+  if (!find_dtype(peek().text, d)) fail(peek(), "a dtype, e.g. f32 or bf16");
   ++position;
   return d;
 }
@@ -148,7 +148,7 @@ double TokenReader::real() {
     uint64_t bits = 0;
     const bool valid = peek().text.starts_with("0x") && read(peek().text.substr(2), bits, 16) &&
                        std::isnan(std::bit_cast<double>(bits));
-    if (!valid) fail(peek(), "the bits of a NaN of float64, such as 0x7ff8000000000001");
+    if (!valid) fail(peek(), "the bits of a float64 NaN, e.g. 0x7ff8000000000001");
     ++position;
     expect(")");
     return std::bit_cast<double>(bits);
@@ -160,7 +160,7 @@ double TokenReader::real() {
   }
   const Token& start = peek();
   double value = 0;
-  if (!read(digits("a number"), value)) fail(start, "a number that fits float64");
+  if (!read(digits("a number"), value)) fail(start, "a number in the range of float64");
   return value;
 }
 

@@ -75,7 +75,7 @@ struct Verifier {
       case Symbol::Axis:
         is_int64();
         FUSER_ASSERT(a >= 0 && a < static_cast<int>(has_axis.size()) && has_axis[a], here(), "a", a,
-                     " is walked by none of the declared axes");
+                     " is not among the declared axes");
         return;
       case Symbol::Scalar:
       case Symbol::RngOffset:
@@ -89,16 +89,17 @@ struct Verifier {
         return;
       case Symbol::Indirect:
       case Symbol::Extent:
-        FUSER_ASSERT(false, here(), to_string(e), " is no value of a kernel");
+        FUSER_ASSERT(false, here(), to_string(e), " is not a value of a kernel");
     }
   }
 
   void element(Expr e) {
     const Array& array = array_at(e->a);
-    FUSER_ASSERT(!array.chunk, here(), array.name, " holds chunks as loaded, and is not unpacked");
+    FUSER_ASSERT(!array.chunk, here(), array.name,
+                 " holds packed chunks, expected unpacked elements");
     const DType dtype =
         array.state ? result_dtype(array.state->op, array.dtype, e->b) : array.dtype;
-    FUSER_ASSERT(e->dtype == dtype, here(), array.name, " is read as ", device_name(e->dtype),
+    FUSER_ASSERT(e->dtype == dtype, here(), array.name, " is used as ", device_name(e->dtype),
                  " and has dtype ", device_name(dtype));
     within(array, e->args[0], 1);
   }
@@ -107,8 +108,7 @@ struct Verifier {
     const OpRow& op = row(e->op);
     const bool condition = op.rule == ResultRule::Condition;
     FUSER_ASSERT(!condition || e->args[0]->dtype == DType::Bool, here(), op.name,
-                 " chooses by a value of dtype ", device_name(e->args[0]->dtype),
-                 ", expected bool");
+                 " has a condition of dtype ", device_name(e->args[0]->dtype), ", expected bool");
     const DType compute = compute_dtype(e);
     const auto values = e->operands().subspan(condition ? 1 : 0);
     for (Expr a : values)
@@ -132,12 +132,12 @@ struct Verifier {
       for (int i = 0; i < e->arity; ++i) {
         const bool divides = i == 1 && (e->op == Op::div || e->op == Op::mod);
         FUSER_ASSERT(divides || !is_divisor(e->args[i]), here(), "divisor ", to_string(e->args[i]),
-                     " is used in ", to_string(e), ", expected behind / or % only");
+                     " is used in ", to_string(e), ", expected only after / or %");
       }
       switch (e->kind) {
         case ExprNode::Kind::Constant:
           FUSER_ASSERT(wrap(e->dtype, e->value.integer) == e->value.integer, here(), "constant ",
-                       e->value.integer, " does not fit ", device_name(e->dtype));
+                       e->value.integer, " is out of range for ", device_name(e->dtype));
           break;
         case ExprNode::Kind::Symbol:
           symbol(e);
@@ -193,7 +193,7 @@ struct Verifier {
     const Buffer& buffer = kernel.buffers[s.buffer];
     FUSER_ASSERT(buffer.*allowed, here(), buffer.name, " is not declared as ", verb);
     FUSER_ASSERT(array.state == buffer.state, here(), array.name, " and ", buffer.name,
-                 " do not both hold partial results of one reduction");
+                 " do not hold partial results of one reduction");
     FUSER_ASSERT(array.dtype == buffer.dtype, here(), array.name, " has dtype ",
                  device_name(array.dtype), " and ", buffer.name, " has ",
                  device_name(buffer.dtype));
@@ -203,11 +203,11 @@ struct Verifier {
                  " of chunks of ", array.chunk);
     within(array, s.element, array.chunk ? 1 : s.width);
     expr(s.offset, DType::Int64, "the offset");
-    FUSER_ASSERT(!array.chunk || !s.count, here(), "a part of a chunk");
+    FUSER_ASSERT(!array.chunk || !s.count, here(), "a partial access to a chunk");
     if (s.in) expr(s.in, DType::Bool, "the predicate");
     if (s.count) expr(s.count, DType::Int64, "the count");
     FUSER_ASSERT(!s.column == !s.columns && !s.column == !s.jump, here(),
-                 "column, columns and jump go together");
+                 "column, columns and jump must be given together");
     if (!s.column) return;
     expr(s.column, DType::Int64, "the column");
     expr(s.columns, DType::Int64, "the columns");
@@ -216,7 +216,7 @@ struct Verifier {
 
   void define(int var, DType dtype) {
     FUSER_ASSERT(var >= 0 && var < kernel.vars, here(), "v", var, ", but ", kernel.vars,
-                 " variables are numbered so far");
+                 " variables are declared");
     FUSER_ASSERT(!in_scope[var], here(), "v", var, " is defined twice");
     in_scope[var] = dtype;
   }
@@ -288,11 +288,11 @@ struct Verifier {
     const bool placed = s.positions >= 0;
     FUSER_ASSERT(row(to.state->op).operands == 1 + placed && from.dtype == to.dtype &&
                      !from.state && !from.chunk && from.extent % to.extent == 0,
-                 here(), from.name, " holds no elements that ", to.name, " takes in");
+                 here(), from.name, " has no elements that ", to.name, " can accumulate");
     if (!placed) return;
     const Array& at_each = array_at(s.positions);
     FUSER_ASSERT(at_each.dtype == DType::Int64 && at_each.extent == from.extent, here(),
-                 at_each.name, " does not hold a position of each of ", from.name);
+                 at_each.name, " does not hold one position per element of ", from.name);
   }
 
   void check(const Merge& s) {
@@ -312,7 +312,7 @@ struct Verifier {
         block || (s.group >= 1 && (s.group & (s.group - 1)) == 0 && kernel.threads % s.group == 0),
         here(), s.group, " of ", kernel.threads, " threads");
     FUSER_ASSERT(kernel.cluster == 1 || s.group == kernel.threads, here(), s.group, " of ",
-                 kernel.threads, " threads, all of which take part in a cluster");
+                 kernel.threads, " threads, expected all threads of a cluster");
     for (size_t i = 0; i < s.arrays.size(); ++i) {
       state_at(s.arrays[i]);
       const int warps = kernel.threads / 32;
@@ -324,7 +324,7 @@ struct Verifier {
     }
     if (s.parity) expr(s.parity, DType::Int64, "the parity");
     FUSER_ASSERT((kernel.cluster > 1) == (s.arrival != nullptr), here(),
-                 "an arrival is of the blocks of a cluster");
+                 "expected an arrival if and only if the kernel has clusters");
     if (s.arrival) {
       buffer_at(s.arrivals, Buffer::Kind::Shared);
       expr(s.arrival, DType::Int64, "the arrival");
@@ -353,7 +353,7 @@ struct Verifier {
     const Buffer& to = buffer_at(s.shared, Buffer::Kind::Shared);
     const Buffer& from = buffer_at(s.buffer, Buffer::Kind::Tensor);
     FUSER_ASSERT(to.dtype == from.dtype, here(), "a copy from ", from.name, " to ", to.name,
-                 ", which have different dtypes");
+                 ", expected equal dtypes");
     const int bytes = s.width * size_of(from.dtype);
     FUSER_ASSERT(bytes == 4 || bytes == 8 || bytes == 16, here(), "a copy of ", bytes,
                  " bytes, expected 4, 8 or 16");
@@ -398,7 +398,7 @@ struct Verifier {
 
   template <class S>
   void converge(const S&) {
-    FUSER_ASSERT(!divergent, here(), "threads meet where not all of them need come");
+    FUSER_ASSERT(!divergent, here(), "a barrier in divergent control flow");
   }
 
   // Returns whether this node alone may give different values to threads of a block.
@@ -433,7 +433,7 @@ struct Verifier {
     FUSER_ASSERT(i >= 0 && i < static_cast<int>(kernel.buffers.size()), here(), "buffer ", i,
                  " of ", kernel.buffers.size());
     FUSER_ASSERT(kernel.buffers[i].kind == kind, here(), kernel.buffers[i].name,
-                 " is memory of another kind");
+                 " has another kind of memory");
     return kernel.buffers[i];
   }
 
@@ -447,7 +447,7 @@ struct Verifier {
     const Buffer& b = buffer_at(slots[i], Buffer::Kind::Shared);
     const Array& a = kernel.arrays[arrays[i]];
     FUSER_ASSERT(b.state == a.state && b.dtype == a.dtype && b.elements->value.integer >= states,
-                 here(), b.name, " has no room for ", states, " partial results of ", a.name);
+                 here(), b.name, " is too small for ", states, " partial results of ", a.name);
   }
 
   void body(const Body& statements) {
@@ -459,10 +459,10 @@ struct Verifier {
   // ---- Declarations
 
   void names() {
-    FUSER_ASSERT(is_name(kernel.name), "kernel '", kernel.name, "': its name is no identifier");
+    FUSER_ASSERT(is_name(kernel.name), "kernel '", kernel.name, "': its name is not an identifier");
     std::unordered_set<std::string> taken;
     const auto take = [&](const std::string& name) {
-      FUSER_ASSERT(is_name(name), here(), "'", name, "' is no identifier");
+      FUSER_ASSERT(is_name(name), here(), "'", name, "' is not an identifier");
       FUSER_ASSERT(taken.insert(name).second, here(), name, " is declared twice");
     };
     for (const Buffer& b : kernel.buffers) take(b.name);
@@ -495,13 +495,13 @@ struct Verifier {
   void axes() {
     for (const LinearAxes& w : kernel.axes) {
       FUSER_ASSERT(w.index && w.index->dtype == DType::Int64, here(),
-                   "a run of axes has no index of dtype i64");
+                   "a group of axes has no index of dtype i64");
       FUSER_ASSERT(w.axes.size() == w.extents.size(), here(), w.axes.size(), " axes have ",
                    w.extents.size(), " extents");
       for (int a : w.axes) {
-        FUSER_ASSERT(a >= 0, here(), "a", a, " is no axis");
+        FUSER_ASSERT(a >= 0, here(), "a", a, " is not an axis");
         if (a >= static_cast<int>(has_axis.size())) has_axis.resize(a + 1);
-        FUSER_ASSERT(!has_axis[a], here(), "a", a, " is walked twice");
+        FUSER_ASSERT(!has_axis[a], here(), "a", a, " is declared twice");
         has_axis[a] = true;
       }
       for (Expr e : w.extents) host_expr(e, "the extent of an axis");
@@ -515,7 +515,7 @@ struct Verifier {
     for (const Buffer& b : kernel.buffers) {
       if (b.kind == Buffer::Kind::Shared)
         FUSER_ASSERT(b.elements && (b.elements->is_constant() || kernel.shared_rows), here(),
-                     b.name, " lies in shared memory and has no size");
+                     b.name, " is in shared memory and has no size");
       else if (b.kind != Buffer::Kind::Tensor)
         host_expr(b.elements, "the size of scratch memory");
     }
@@ -540,7 +540,7 @@ void verify(const KernelIR& kernel) {
   const int bytes = kernel.argument_bytes();
   FUSER_CHECK(bytes <= kArgumentBytes, Unsupported, "kernel-size-3", "kernel ", kernel.name,
               " takes ", bytes, " bytes of arguments (", kernel.buffers.size(), " tensors, ",
-              kernel.params.size(), " parameters), a launch takes at most ", kArgumentBytes,
+              kernel.params.size(), " parameters); expected at most ", kArgumentBytes,
               "; define fewer inputs and outputs in one fusion");
 }
 

@@ -15,10 +15,11 @@ struct Pass {
 
 // Passes in order. One of the builders loops(), tiles() or stages() makes the KernelIR before them.
 constexpr Pass passes[] = {
-    {"addresses", addresses, "first: everything after it sees plain integers, no axes"},
-    {"parameters", parameters, "after addresses, whose divisions decide what becomes a divisor"},
+    {"addresses", addresses, "first: all later passes see integers instead of axes"},
+    {"parameters", parameters,
+     "after addresses, whose divisions determine the divisors among the parameters"},
     {"cse", cse,
-     "after parameters, so that only what differs between threads is computed in the kernel"},
+     "after parameters, so that the kernel computes only values that differ between threads"},
     {"canonicalize", canonicalize, "last: names follow the order of the final text"},
 };
 

@@ -98,8 +98,8 @@ std::string to_string(const Device& device) {
 Device known_device(int arch) {
   const auto found = std::find_if(kKnown.begin(), kKnown.end(),
                                   [&](const KnownRow& row) { return row.arch == arch; });
-  FUSER_CHECK(found != kKnown.end(), Unsupported, "device-arch", "no known GPU of architecture sm_",
-              arch, "; known: ", joined(known_archs()));
+  FUSER_CHECK(found != kKnown.end(), Unsupported, "device-arch", "unknown architecture sm_", arch,
+              "; expected one of ", joined(known_archs()));
   Device device;
   device.arch = arch;
   device.sms = found->sms;
@@ -132,8 +132,7 @@ Device nearest_known_device(int arch) {
 
 Device host_device(int like_arch) {
   FUSER_CHECK(like_arch == 70 || like_arch == 80 || like_arch == 90, Unsupported, "host-arch",
-              "the host executor offers the features of sm_70, sm_80 or sm_90, not of sm_",
-              like_arch);
+              "the host executor emulates sm_70, sm_80 or sm_90, not sm_", like_arch);
   Device device = known_device(like_arch);
   device.sms = 2;
   if (device.clusters) device.resident_clusters = {1, 1, 1, 1};  // host clusters run as fibers

@@ -81,11 +81,11 @@ void verify(const Schedule& s, int axes) {
   std::vector<int> seen(axes, 0);
   for (const Dim& d : s.dims)
     for (AxisId a : d.axes) {
-      FUSER_ASSERT(a >= 0 && a < axes, "dim walks axis ", a, " of ", axes);
+      FUSER_ASSERT(a >= 0 && a < axes, "dim contains axis ", a, " of ", axes);
       ++seen[a];
     }
   for (int a = 0; a < axes; ++a)
-    FUSER_ASSERT(seen[a] == 1, "axis ", a, " is walked by ", seen[a], " dims");
+    FUSER_ASSERT(seen[a] == 1, "axis ", a, " is in ", seen[a], " dims");
   FUSER_ASSERT(s.threads >= 1 && s.threads <= most_threads, s.threads, " threads per block");
   for (const Stage& stage : s.stages) {
     for (size_t i = 0; i < stage.loops.size(); ++i) {

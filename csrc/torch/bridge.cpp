@@ -96,7 +96,7 @@ DType from_torch(c10::ScalarType s, size_t position) {
   }
   throw Fault(FaultKind::DType, "argument-dtype",
               text("execute(): argument ", position, " is of dtype ", c10::toString(s),
-                   ", which fuser does not know"));
+                   ", expected a dtype of DataType"));
 }
 
 // Returns torch's caching allocator of CUDA memory if it is registered, else nullptr.
@@ -193,8 +193,7 @@ TensorView view_of(const at::Tensor& t, size_t position) {
   FUSER_CHECK(has_memory(t), User, "argument-tensor", "execute(): argument ", position, " is a ",
               is_wrapper(t) ? "tensor of a Python subclass or of torch.func" : t.toString(),
               "; expected a strided CPU or CUDA tensor with memory\n  hint: pass .to_dense(), or a "
-              "real tensor in place"
-              " of a fake or meta one");
+              "tensor with data instead of a fake or meta tensor");
   const at::IntArrayRef sizes = t.sizes(), strides = t.strides();
   return {.data = static_cast<char*>(t.data_ptr()),
           .sizes = sizes.data(),

@@ -94,7 +94,7 @@ variable_list run_in_python(const CompiledGraph& graph, variable_list given) {
     const py::object results = graph.call(arguments);
     variable_list out;
     for (const py::handle result : results) {
-      FUSER_ASSERT(result.is_none() || THPVariable_Check(result.ptr()), "a result is no tensor");
+      FUSER_ASSERT(result.is_none() || THPVariable_Check(result.ptr()), "a result is not a tensor");
       out.push_back(result.is_none() ? at::Tensor() : THPVariable_Unpack(result.ptr()));
     }
     return out;

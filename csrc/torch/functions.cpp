@@ -142,7 +142,7 @@ PyObject* call_switch(PyObject* self, Given given, Py_ssize_t count) noexcept {
 py::object run_function(py::object executor) {
   static PyMethodDef definition =
       method("execute", run_definition,
-             "execute(inputs, device=None, plan=None)\n--\n\nRuns the definition on these inputs.");
+             "execute(inputs, device=None, plan=None)\n--\n\nRuns the definition on the inputs.");
   return bound(definition, capsule_of<PythonExecutor>(std::move(executor)));
 }
 
@@ -156,7 +156,7 @@ py::object region_function(py::object executor, std::vector<int> results, py::ob
 
 py::object traces_function(py::object traces) {
   static PyMethodDef definition =
-      method("call", call_traces, "The function, where it was traced for such arguments.");
+      method("call", call_traces, "Calls the function if a trace matches the arguments.");
   return bound(definition, capsule_of<DirectTraces>(std::move(traces)));
 }
 

@@ -56,11 +56,11 @@ void check_attention(const char* op, const at::Tensor& query, const at::Tensor& 
                      const std::vector<int64_t>& a) {
   FUSER_CHECK(!a[1] || query.size(2) == key.size(2), Unsupported, "sdpfa-causal", op,
               "(): is_causal with ", query.size(2), " queries and ", key.size(2),
-              " keys, of which torch's kernels mean different things by device\n"
+              " keys, for which torch's kernels differ between devices\n"
               "  hint: pass a mask");
   if (query.is_cpu()) {
     FUSER_CHECK(real_of(a[0]) == 0.0, Unsupported, "sdpfa-dropout", op,
-                "(): torch has no dropout in its attention on the CPU");
+                "(): torch's attention on the CPU does not support dropout");
   }
 }
 
@@ -71,8 +71,8 @@ bool takes_flash(const char* op, const at::Tensor& query, const at::Tensor& valu
   const at::ScalarType dtype = query.scalar_type();
   FUSER_CHECK(dtype == at::kHalf || dtype == at::kBFloat16 || dtype == at::kFloat, Unsupported,
               "sdpfa-dtype", op,
-              "(): torch's attention on GPUs is for float16, bfloat16 and float32, got ",
-              c10::toString(dtype), "\n  hint: cast the operands, or write matmul and softmax");
+              "(): torch's attention on GPUs supports float16, bfloat16 and float32, got ",
+              c10::toString(dtype), "\n  hint: cast the operands, or use matmul and softmax");
   return dtype != at::kFloat && query.size(3) <= 256 && value.size(3) == query.size(3);
 }
 
@@ -194,7 +194,7 @@ at::Tensor products_of_groups(const at::Tensor& a, const at::Tensor& b, const at
     const int64_t end = offsets[g].item<int64_t>();
     FUSER_CHECK(end >= start && end <= (b.dim() == 2 ? b.size(-1 - (a.dim() == 2)) : a.size(0)),
                 User, "grouped-mm-4",
-                "grouped_mm(): offsets: expected ends of groups in order, got ", end, " after ",
+                "grouped_mm(): offsets: expected increasing ends of groups, got ", end, " after ",
                 start);
     const at::Tensor x = a.dim() == 3 ? a[g] : a.slice(b.dim() == 3 ? 0 : 1, start, end);
     const at::Tensor y = b.dim() == 3 ? b[g] : b.slice(a.dim() == 3 ? 1 : 0, start, end);
@@ -219,7 +219,7 @@ at::Tensor scaled_groups(const std::vector<at::Tensor>& t, DType dtype) {
   }
   FUSER_CHECK(
       dtype == DType::BFloat16, Unsupported, "grouped-mm-3",
-      "grouped_mm(): torch's products of groups of 8-bit floats on GPUs give bfloat16, got ",
+      "grouped_mm(): torch's grouped product of 8-bit floats on GPUs returns bfloat16, got ",
       row(dtype).torch, "\n  hint: dtype=DataType.BFloat16");
   const at::Tensor rows = scale1.squeeze(-1), columns = scale2.squeeze(-2);
   // The kernel requires a column-major second matrix.
@@ -280,7 +280,7 @@ std::vector<at::Tensor> call_library(LibraryOp op, const std::vector<at::Tensor>
     case LibraryOp::index_put_accumulate:
       return {at::index_put(t[0], {t[1]}, t[2], /*accumulate=*/true)};
   }
-  throw Fault(FaultKind::Internal, "internal", "torch is not known to have this library op");
+  throw Fault(FaultKind::Internal, "internal", "unknown library op of torch");
 }
 
 namespace {
@@ -336,7 +336,7 @@ void run_library(const LibraryCall& call, const Record& record, std::span<const 
     if (call.outputs[i] < 0) continue;
     const OutputSpec& spec = record.outputs[call.outputs[i]];
     FUSER_ASSERT(results[i].sizes() == at::IntArrayRef(spec.sizes), row(call.op).name, " result ",
-                 i, " has other sizes than its definition says");
+                 i, " has other sizes than in the definition");
     // Kernels read it row-major.
     outputs[call.outputs[i]] = results[i].contiguous();
   }

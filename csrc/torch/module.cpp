@@ -127,7 +127,7 @@ PYBIND11_MODULE(_torch, m) {
 
   py::class_<KernelInfo>(m, "KernelInfo", "One kernel of a call.")
       .def_readonly("name", &KernelInfo::name)
-      .def_readonly("text", &KernelInfo::text, "CUDA C, with the helpers it uses.")
+      .def_readonly("text", &KernelInfo::text, "CUDA C with the helpers that it uses.")
       .def_readonly("ir", &KernelInfo::ir, "Kernel IR.")
       .def_readonly("plan", &KernelInfo::plan)
       .def_readonly("schedule", &KernelInfo::schedule)
@@ -136,15 +136,16 @@ PYBIND11_MODULE(_torch, m) {
       .def_readonly("grid", &KernelInfo::grid, "Blocks.")
       .def_readonly("threads", &KernelInfo::threads, "Per block.")
       .def_readonly("shared_bytes", &KernelInfo::shared_bytes, "Dynamic, per block.")
-      .def_readonly("cluster", &KernelInfo::cluster, "Blocks of a cluster.")
-      .def_readonly("build_seconds", &KernelInfo::build_seconds, "0 when it came from disk.");
+      .def_readonly("cluster", &KernelInfo::cluster, "Blocks per cluster.")
+      .def_readonly("build_seconds", &KernelInfo::build_seconds,
+                    "Seconds to compile; 0 if loaded from disk.");
 
-  py::class_<TorchExecutor>(m, "CompiledDefinition", "What csrc/torch runs without Python.");
+  py::class_<TorchExecutor>(m, "CompiledDefinition", "A definition that runs without Python.");
   py::class_<PythonExecutor, TorchExecutor>(m, "Executor", "Compiles and runs one definition.")
       .def(py::init<BuilderRef>(), py::arg("definition"))
       .def_property_readonly("execute", &run_function,
-                             "execute(inputs, device=None, plan=None): a new function of the "
-                             "executor, which it keeps alive.")
+                             "Returns a new function execute(inputs, device=None, plan=None), "
+                             "which keeps the executor alive.")
       .def(
           "plans",
           [](PythonExecutor& self, const py::sequence& inputs, const py::object& device,
@@ -156,7 +157,7 @@ PYBIND11_MODULE(_torch, m) {
             return out;
           },
           py::arg("inputs"), py::arg("device") = py::none(), py::arg("plan") = py::none(),
-          "How a call would run, with these plans where some are given. Compiles nothing.")
+          "Returns the plans of a call without compiling it. `plan` replaces the planned ones.")
       .def(
           "prefer",
           [](PythonExecutor& self, const py::sequence& inputs, const py::object& device,
@@ -165,11 +166,11 @@ PYBIND11_MODULE(_torch, m) {
             self.executor.prefer(args.view(), plans_of(plan));
           },
           py::arg("inputs"), py::arg("device"), py::arg("plan"),
-          "Calls whose sizes have the same hints run these plans from now on.")
+          "Uses these plans for later calls with equal size hints.")
       .def_property(
           "is_awaited", [](const TorchExecutor& self) { return self.is_awaited.load(); },
           [](TorchExecutor& self, bool value) { self.is_awaited = value; },
-          "Do graphs that are one run of it run in Python, where plans are timed?")
+          "True if graphs of one call of this executor run in Python, to time plans.")
       .def(
           "signature",
           [](PythonExecutor& self, const py::sequence& inputs, const py::object& device) {
@@ -211,8 +212,8 @@ PYBIND11_MODULE(_torch, m) {
         return std::pair(at.seed, at.offset);
       },
       py::arg("device"), py::arg("ops"),
-      "Seed and offset of so many random ops, from torch's default generator of the device (-1: "
-      "CPU), which moves on.");
+      "Returns seed and offset for `ops` random ops and advances torch's default generator of the "
+      "device (-1: CPU).");
   m.def(
       "compile_batch",
       [](const std::vector<std::tuple<PythonExecutor*, py::sequence, py::object>>& calls) {
@@ -227,8 +228,8 @@ PYBIND11_MODULE(_torch, m) {
         return texts.size();
       },
       py::arg("calls"),
-      "Builds the kernels of many (executor, inputs, plan or None) at once; all on one device. "
-      "Returns their number.");
+      "Builds the kernels of several (executor, inputs, plan or None) on one device. Returns the "
+      "number of kernels.");
   m.def(
       "compile_described",
       [](const std::vector<std::pair<PythonExecutor*, py::sequence>>& calls, int device) {
@@ -240,19 +241,19 @@ PYBIND11_MODULE(_torch, m) {
         return texts.size();
       },
       py::arg("calls"), py::arg("device"),
-      "compile_batch() before there are tensors: for each stands (sizes, strides, DataType, offset "
-      "in bytes, device).");
+      "compile_batch() without tensors: each is described by (sizes, strides, DataType, offset in "
+      "bytes, device).");
   py::class_<DirectFunctionRef>(m, "DirectFunction",
                                 "A function of tensors and its gradients: two compiled graphs.")
       .def(py::init(&make_direct), py::arg("forward"), py::arg("backward"), py::arg("results"),
            py::arg("tangents"), py::arg("detached"), py::arg("deterministic"), py::arg("finish"),
-           "results: how many of what `forward` gives are the function's; `backward`, or None, "
-           "takes "
-           "the others and gradients of these, by `tangents`: (result, sizes, strides). detached: "
-           "inputs that autograd is not shown. finish: makes of a tuple of the results what the "
-           "caller gets; None: there is one.");
-  py::class_<DirectSwitch>(m, "DirectSwitch",
-                           "Runs `wrapped` until there is a `function`, a DirectFunction.")
+           "results: number of outputs of `forward` that the function returns. backward: graph of "
+           "the remaining outputs and the gradients listed by `tangents` (result, sizes, strides), "
+           "or None. detached: inputs that are hidden from autograd. finish: converts the tuple of "
+           "results to the caller's structure, or None for a single result.");
+  py::class_<DirectSwitch>(
+      m, "DirectSwitch",
+      "Calls `function`, a DirectFunction, once it is set, and `wrapped` before.")
       .def(py::init<>())
       .def_readwrite("wrapped", &DirectSwitch::wrapped)
       .def_readwrite("function", &DirectSwitch::function)
@@ -265,23 +266,24 @@ PYBIND11_MODULE(_torch, m) {
              std::optional<DirectFunctionRef> function) {
             self.add(&PyTuple_GET_ITEM(given.ptr(), 0), given.size(), std::move(function));
           },
-          py::arg("arguments"), py::arg("function"), "None: no trace can be made for these.")
+          py::arg("arguments"), py::arg("function"),
+          "Adds the trace for these arguments, or None if they cannot be traced.")
       .def(
           "lacks",
           [](const DirectTraces& self, const py::tuple& given) {
             return self.lacks(&PyTuple_GET_ITEM(given.ptr(), 0), given.size());
           },
-          py::arg("arguments"), "Can there be a trace for these, and is it not known whether?")
+          py::arg("arguments"), "True if these arguments may be traced and were not seen before.")
       .def("__len__", &DirectTraces::size)
       .def_property_readonly("call", &traces_function,
-                             "call(*arguments): NotImplemented where no trace is for them.");
+                             "call(*arguments), or NotImplemented if no trace matches.");
   m.def("is_transformed", &is_transformed,
-        "Does a transformation of functorch, a mode or a tracer see the ops that run?");
-  m.def(
-      "region_function", &region_function, py::arg("executor"), py::arg("results"),
-      py::arg("other"),
-      "A region of a graph as a function of its arguments. results: of each, -1 for the next one "
-      "of the run, or the argument that it is written into. other(arguments, error) runs instead.");
+        "True if a transformation of functorch, a mode or a tracer intercepts ops.");
+  m.def("region_function", &region_function, py::arg("executor"), py::arg("results"),
+        py::arg("other"),
+        "Returns a region of a graph as a function of its arguments. results: per result, -1 for "
+        "the next output of the definition, or the index of the argument that it overwrites. "
+        "other(arguments, error): fallback after an error.");
   m.def(
       "set_python_runs_graphs", [](bool wanted) { python_runs_graphs() = wanted; },
       py::arg("wanted"));

@@ -86,11 +86,10 @@ Number to_number(py::handle value, DType wanted, size_t position) {
     return Fault(FaultKind::DType, "argument-scalar",
                  text("execute(): argument ", position, " is a ",
                       to_text(py::type::of(value).attr("__name__")), "; the definition has a ",
-                      row(wanted).torch, " scalar there, expected ", expected,
-                      THPVariable_Check(value.ptr())
-                          ? "\n  hint: pass x.item(), or define it as a tensor of "
-                            "no dims: fd.define_tensor([])"
-                          : ""));
+                      row(wanted).torch, " scalar, expected ", expected,
+                      THPVariable_Check(value.ptr()) ? "\n  hint: pass x.item(), or define it as a "
+                                                       "tensor of rank 0: fd.define_tensor([])"
+                                                     : ""));
   };
   PyObject* o = value.ptr();
   switch (kind_of(wanted)) {
@@ -208,7 +207,7 @@ TorchArguments PythonExecutor::arguments(py::handle inputs, py::handle device) c
   for (size_t i = 0; i < given; ++i) {
     const auto at = static_cast<Py_ssize_t>(i);
     FUSER_CHECK(at < PySequence_Fast_GET_SIZE(items.ptr()), User, "argument-count",
-                "execute(): the list of inputs became shorter while it was read");
+                "execute(): the list of inputs shrank during the call");
     add(out, i, py::reinterpret_borrow<py::object>(PySequence_Fast_GET_ITEM(items.ptr(), at)));
   }
   if (!device.is_none()) {
@@ -220,7 +219,7 @@ TorchArguments PythonExecutor::arguments(py::handle inputs, py::handle device) c
                 "execute(): device=", wanted == cpu_device ? "cpu" : text("cuda:", wanted),
                 ", but the inputs are on ",
                 out.device == cpu_device ? "cpu" : text("cuda:", out.device),
-                "\n  hint: leave device out, or move the inputs");
+                "\n  hint: omit device, or move the inputs");
     out.device = wanted;
   } else if (fusion.inputs.empty() && cuda_available()) {
     out.device = current_device();

@@ -25,12 +25,12 @@ RandomPosition captured_position(const at::Generator& generator, uint64_t taken)
                          dlsym(library, "_ZN2at17CUDAGeneratorImpl17philox_cuda_stateEm"))
                    : nullptr;
   }();
-  FUSER_CHECK(function, Unsupported, "rng-capture-1",
-              "execute(): the definition takes random numbers from torch's generator, whose state "
-              "inside a CUDA graph this version of torch does not give\n"
-              "  hint: pass rng_seed and rng_offset as scalar inputs");
+  FUSER_CHECK(
+      function, Unsupported, "rng-capture-1",
+      "execute(): this version of torch does not expose its generator's state inside a CUDA graph\n"
+      "  hint: pass rng_seed and rng_offset as scalar inputs");
   const at::PhiloxCudaState state = function(generator.unsafeGetGeneratorImpl(), taken);
-  FUSER_ASSERT(state.captured_, "torch's generator does not know of the capture");
+  FUSER_ASSERT(state.captured_, "torch's generator is not in capture mode");
   return {.seed = 0,
           .offset = static_cast<int64_t>(state.offset_intragraph_),
           .seed_at = state.seed_.ptr,

@@ -47,12 +47,12 @@ for call, *arguments in calls:
             "the NVIDIA driver supports CUDA 11.8; CUDA 12.1 or newer is needed: update the driver "
             "to 530 or newer",
         ),
-        ({"FAKE_COUNT": 0}, "the NVIDIA driver shows no GPU (is CUDA_VISIBLE_DEVICES empty?)"),
+        ({"FAKE_COUNT": 0}, "the NVIDIA driver reports no GPU (is CUDA_VISIBLE_DEVICES empty?)"),
         ({"FAKE_INIT": 999}, "cuInit: unknown error (CUDA_ERROR_UNKNOWN)"),
         ({"FAKE_INIT": 998}, "cuInit: unknown error (998)"),
         (
             {"FAKE_MISSING": "cuLaunchKernelEx"},
-            "the NVIDIA driver lacks cuLaunchKernelEx: it is not installed completely",
+            "the NVIDIA driver lacks cuLaunchKernelEx: its installation is incomplete",
         ),
     ],
     ids=["old", "no-gpu", "init", "init-unnamed", "missing"],
@@ -103,8 +103,8 @@ for ordinal in (2, -1):
         print(error.rule, error)
 """)
     assert out.splitlines() == [
-        "cuda-device there is no device 2: the driver shows 2",
-        "cuda-device there is no device -1: the driver shows 2",
+        "cuda-device there is no device 2: the driver reports 2 GPUs",
+        "cuda-device there is no device -1: the driver reports 2 GPUs",
     ]
 
 
@@ -155,7 +155,7 @@ def test_little_shared_memory_is_not_asked_for(run: Run) -> None:
         ('b"image", "other"', ["finding kernel other"], True),
         (
             'b"image", "k", 0, 300000',
-            ["needs 300000 bytes of dynamic shared memory", "512 static", "may have 232448"],
+            ["needs 300000 bytes of dynamic shared memory", "512 static", "has at most 232448"],
             True,
         ),
     ],
@@ -188,7 +188,7 @@ except LaunchError as error:
 """
     out = run(load, FAKE_CLUSTERS=0)
     assert "cuda-load kernel k needs clusters of 2 blocks; device 0 NVIDIA Fake 0" in out
-    assert "has none" in out
+    assert "supports no clusters" in out
 
 
 LAUNCH = (
@@ -209,7 +209,7 @@ def test_refused_launch_names_the_shape_and_the_limits(run: Run) -> None:
     for part in (
         "cuda-launch invalid argument (CUDA_ERROR_INVALID_VALUE): launch of k",
         "grid 2 x 1 x 1, block 4096 x 1 x 1, 64 bytes of dynamic shared memory",
-        "at most 1024 threads a block and 48640 bytes",
+        "at most 1024 threads per block and 48640 bytes",
         "40 registers and 512 bytes",
         "NVIDIA Fake 0 (sm_90",
         "232448",
@@ -322,7 +322,7 @@ def test_real_kernel() -> None:
     torch.cuda.synchronize()
     assert torch.equal(y, x * 3)
 
-    with pytest.raises(LaunchError, match="at most 1024 threads a block"):
+    with pytest.raises(LaunchError, match="at most 1024 threads per block"):
         _core.launch(kernel, _core.LaunchShape(block=(2048, 1, 1)), 0, arguments)
     with pytest.raises(LaunchError, match="finding kernel other"):
         _core.load_kernel(compiled.cubin, "other", 0)

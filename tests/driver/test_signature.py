@@ -268,7 +268,7 @@ def test_dtype_that_is_not_known() -> None:
     message = refused(
         scaled(2.0), [torch.zeros(6, dtype=torch.complex32)], "argument-dtype", DTypeError
     )
-    assert message == "execute(): argument 0 is of dtype ComplexHalf, which fuser does not know"
+    assert message == "execute(): argument 0 is of dtype ComplexHalf, expected a dtype of DataType"
 
 
 def test_argument_size() -> None:
@@ -329,22 +329,22 @@ def test_in_place_where_sizes_of_1_and_0_forbid_nothing(strides: tuple[int, int]
 @pytest.mark.parametrize(
     ("dtype", "value", "text"),
     [
-        (DataType.Int, 1.5, "is a float; the definition has a int64 scalar there, expected an int"),
+        (DataType.Int, 1.5, "is a float; the definition has a int64 scalar, expected an int"),
         (
             DataType.Int,
             1 << 63,
-            "is a int; the definition has a int64 scalar there, expected an int",
+            "is a int; the definition has a int64 scalar, expected an int",
         ),
         (DataType.Int, -(1 << 63) - 1, "expected an int of 64 bits"),
         (DataType.Int32, 1 << 31, "expected an int of 32 bits"),
         (DataType.Short, -(1 << 15) - 1, "expected an int of 16 bits"),
         (DataType.Byte, -1, "expected an int of 8 bits"),
-        (DataType.Bool, 1, "is a int; the definition has a bool scalar there, expected a bool"),
-        (DataType.Double, "2", "is a str; the definition has a float64 scalar there"),
+        (DataType.Bool, 1, "is a int; the definition has a bool scalar, expected a bool"),
+        (DataType.Double, "2", "is a str; the definition has a float64 scalar, expected a float"),
         (DataType.Double, 1j, "expected a float"),
         (DataType.Double, 10**400, "expected a float"),
         (DataType.Double, torch.tensor(2.0), "is a Tensor; the definition has a float64 scalar"),
-        (DataType.Int, torch.tensor(2), "hint: pass x.item(), or define it as a tensor of no dims"),
+        (DataType.Int, torch.tensor(2), "hint: pass x.item(), or define it as a tensor of rank 0"),
         (DataType.ComplexDouble, None, "is a NoneType; the definition has a complex128 scalar"),
     ],
 )

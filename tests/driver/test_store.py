@@ -69,7 +69,7 @@ def test_put_replaces(cache: Path) -> None:
 
 
 def test_key_of_another_length_is_an_error(cache: Path) -> None:
-    with pytest.raises(UserError, match="a key has 32 bytes, got 3") as error:
+    with pytest.raises(UserError, match="key: expected 32 bytes, got 3") as error:
         _core.Store(str(cache)).get(b"abc")
     assert error.value.rule == "store-key"
 
@@ -120,7 +120,7 @@ def test_entry_that_others_may_write(
     directory may have been writable for a while."""
     _core.Store(str(cache)).put(key(1), binary(1))
     entry(cache, 1).chmod(mode)
-    assert_distrusted(cache, capfd, "others may write to it")
+    assert_distrusted(cache, capfd, "other users can write to it")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
@@ -161,7 +161,7 @@ def test_a_directory_is_warned_of_once(tmp_path: Path, capfd: pytest.CaptureFixt
 def test_a_directory_that_cannot_be_made(capfd: pytest.CaptureFixture[str]) -> None:
     """The warning for a directory that cannot be created, as in a read-only home, has the
     reason."""
-    assert_unused(_core.Store("/proc/fuser/cache"), capfd, "is not used: it cannot be made: ")
+    assert_unused(_core.Store("/proc/fuser/cache"), capfd, "is not used: it cannot be created: ")
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o777])
@@ -170,7 +170,7 @@ def test_directory_that_others_may_write(
 ) -> None:
     _core.Store(str(cache)).put(key(0), binary(0))
     cache.chmod(mode)
-    assert_unused(_core.Store(str(cache)), capfd, "others may write to it")
+    assert_unused(_core.Store(str(cache)), capfd, "other users can write to it")
 
 
 def test_directory_of_another_user(cache: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -225,7 +225,7 @@ ERRORS: list[Error] = [
         "where-1",
         "where(t0, 1, 2): expected a bool condition\n"
         "  t0: float32[2, 3]  defined at {0}\n"
-        "  hint: compare it with something, or cast it to bool",
+        "  hint: compare it with a number, or cast it to bool",
         lambda fd, x, y: fd.ops.where(x, 1, 2),
     ),
     (
@@ -280,7 +280,7 @@ ERRORS: list[Error] = [
     (
         ShapeError,
         "expand-2",
-        "expand(t0, shape): axis 1 has size 3 and cannot become 4; only size 1 grows\n"
+        "expand(t0, shape): axis 1 has size 3 and cannot be expanded to 4; expected size 1\n"
         "  t0: float32[2, 3]  defined at {0}",
         lambda fd, x, y: fd.ops.expand(x, [2, 4]),
     ),
@@ -329,20 +329,20 @@ ERRORS: list[Error] = [
         "cast-1",
         "cast(t2, float32): casting complex to real discards the imaginary part\n"
         "  t2: complex64[2, 3]  defined at {2}\n"
-        "  hint: take fd.ops.real(t2) first",
+        "  hint: use fd.ops.real(t2) first",
         lambda fd, x, y: fd.ops.cast(fd.ops.complex(x, x), DataType.Float),
     ),
     (
         ShapeError,
         "alias-1",
-        "add_output(t2, t0): an output written into an input needs its rank\n"
+        "add_output(t2, t0): an in-place output needs the rank of its input\n"
         "  t2: float32[1, 2, 3]  defined at {2}\n  t0: float32[2, 3]  defined at {0}",
         lambda fd, x, y: fd.add_output(fd.ops.broadcast(x, [True, False, False]), x),
     ),
     (
         DTypeError,
         "alias-2",
-        "add_output(t0, t1): an output written into an input needs its dtype\n"
+        "add_output(t0, t1): an in-place output needs the dtype of its input\n"
         "  t0: float32[2, 3]  defined at {0}\n  t1: int64[2, 4]  defined at {1}\n"
         "  hint: cast the output to int64",
         lambda fd, x, y: fd.add_output(x, y),
@@ -350,7 +350,7 @@ ERRORS: list[Error] = [
     (
         UserError,
         "alias-4",
-        "add_output(t0, t2): an output can be written into an input tensor only\n"
+        "add_output(t0, t2): expected an input tensor as alias_input\n"
         "  t2: float32[2, 3]  defined at {2}",
         lambda fd, x, y: fd.add_output(x, -x),
     ),

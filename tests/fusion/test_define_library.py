@@ -83,13 +83,13 @@ REFUSALS = [
     Refusal(
         DTypeError,
         "library-dtype-1",
-        "matmul(t1, t1): the type of operand 0 is not one that it computes on",
+        "matmul(t1, t1): the op does not support the dtype of operand 0",
         lambda fd, x, i: fd.ops.matmul(i, i),
     ),
     Refusal(
         DTypeError,
         "library-dtype-1",
-        "sort(t2): the type of operand 0 is not one that it computes on",
+        "sort(t2): the op does not support the dtype of operand 0",
         lambda fd, x, i: fd.ops.sort(tensor(fd, 3, dtype=DataType.Float8_e4m3fn)),
     ),
     Refusal(

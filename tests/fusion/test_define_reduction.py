@@ -220,7 +220,7 @@ def test_reduce_empty_1(fd: FusionDefinition) -> None:
             getattr(fd.ops, op)(x, 0)
         assert caught.value.rule == "reduce-empty-1"
         assert str(caught.value) == (
-            f"{op}(t0, dims=[0]): axis 0 has size 0: there is no element to take\n"
+            f"{op}(t0, dims=[0]): axis 0 has size 0, expected at least one element\n"
             f"  t0: float32[0, 3]  defined at {x.location}"
         )
     assert sizes(fd.ops.max(x, 0, identity=True)) == "3"
@@ -246,7 +246,7 @@ ERRORS: list[Error] = [
     (
         ShapeError,
         "reduce-dim-2",
-        "max(t0, dims=[1, -1]): dim 1 is named twice\n  t0: float32[2, 3]  defined at {0}",
+        "max(t0, dims=[1, -1]): dim 1 is given twice\n  t0: float32[2, 3]  defined at {0}",
         lambda fd, x, y: fd.ops.max(x, [1, -1]),
     ),
     (
@@ -260,7 +260,7 @@ ERRORS: list[Error] = [
         "reduce-dtype-1",
         "max(t2, dims=[0]): max is not defined on complex64\n"
         "  t2: complex64[2, 3]  defined at {2}\n"
-        "  hint: reduce its real part or its magnitude: fd.ops.real, fd.ops.abs",
+        "  hint: reduce the real part or the magnitude: fd.ops.real, fd.ops.abs",
         lambda fd, x, y: fd.ops.max(fd.ops.complex(x, x), [0]),
     ),
     (
@@ -273,7 +273,7 @@ ERRORS: list[Error] = [
     (
         UserError,
         "reduction-1",
-        "reduction(): there is no reduction median",
+        "reduction(): unknown reduction median",
         lambda fd, x, y: fd.ops.reduction("median", x, [0]),
     ),
     (
@@ -329,7 +329,8 @@ ERRORS: list[Error] = [
     (
         ShapeError,
         "gather-1",
-        "gather(t0, t1): axis 1: an index of size 4 for 3; expected at most that\n"
+        "gather(t0, t1): axis 1: the index has size 4, the operand 3; expected at most the size "
+        "of the operand\n"
         "  t0: float32[2, 3]  defined at {0}\n  t1: int64[2, 4]  defined at {1}\n"
         "  hint: take_along_axis broadcasts sizes of 1",
         lambda fd, x, y: fd.ops.gather(x, y, 0),
@@ -357,27 +358,27 @@ ERRORS: list[Error] = [
     (
         ShapeError,
         "split-dim-2",
-        "split_dim(t0, 1, [0, -1]): -1 beside a size of 0 could be anything\n"
+        "split_dim(t0, 1, [0, -1]): -1 is ambiguous next to a size of 0\n"
         "  t0: float32[2, 3]  defined at {0}",
         lambda fd, x, y: fd.ops.split_dim(x, 1, [0, -1]),
     ),
     (
         ShapeError,
         "split-dim-3",
-        "split_dim(t0, 1, [2, -1]): axis 1 has size 3, the product of the sizes is 2\n"
+        "split_dim(t0, 1, [2, -1]): axis 1 has size 3, expected the product of the sizes, 2\n"
         "  t0: float32[2, 3]  defined at {0}",
         lambda fd, x, y: fd.ops.split_dim(x, 1, [2, -1]),
     ),
     (
         ShapeError,
         "merge-dims-1",
-        "merge_dims(t0, 1): no dim follows dim 1\n  t0: float32[2, 3]  defined at {0}",
+        "merge_dims(t0, 1): expected a dim after dim 1\n  t0: float32[2, 3]  defined at {0}",
         lambda fd, x, y: fd.ops.merge_dims(x, 1),
     ),
     (
         ShapeError,
         "merge-dims-2",
-        "merge_dims(t0, 0): the dims have 6 elements together, expected 5\n"
+        "merge_dims(t0, 0): the product of the sizes is 6, expected 5\n"
         "  t0: float32[2, 3]  defined at {0}",
         lambda fd, x, y: fd.ops.merge_dims(x, 0, 5),
     ),

@@ -111,7 +111,7 @@ REFUSALS = [
     Refusal(
         ShapeError,
         "flip-2",
-        "flip(t0, [1, -1]): a dim is named twice",
+        "flip(t0, [1, -1]): a dim is given twice",
         lambda fd, x, y: fd.ops.flip(x, [1, -1]),
     ),
     Refusal(
@@ -135,7 +135,7 @@ REFUSALS = [
     Refusal(
         ShapeError,
         "pad-3",
-        "pad(t0, ...): axis 1 would get a size of -1",
+        "pad(t0, ...): axis 1 has a computed size of -1; expected at least 0",
         lambda fd, x, y: fd.ops.pad(x, [-2, -2]),
     ),
     Refusal(
@@ -159,7 +159,7 @@ REFUSALS = [
     Refusal(
         ShapeError,
         "cat-5",
-        "cat(t0, t1): axis 1 has sizes 3 and 4; expected equal sizes but in axis 0",
+        "cat(t0, t1): axis 1 has sizes 3 and 4; expected equal sizes except in axis 0",
         lambda fd, x, y: fd.ops.cat([x, y], 0),
     ),
 ]

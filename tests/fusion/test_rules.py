@@ -66,14 +66,14 @@ CASES = {
         "reshape()",
         lambda o, x, s: o.reshape(x, [s, 3]),
         scalars=(-1,),
-        hint="only a -1 that stands in the definition is the rest",
+        hint="-1 is inferred only if it is a number in the definition",
     ),
     "reshape, one scalar -1": Wrong(
         "merge-dims-2",
         "reshape()",
         lambda o, x, s: o.reshape(x, [s]),
         scalars=(-1,),
-        hint="only a -1 that stands in the definition is the rest",
+        hint="-1 is inferred only if it is a number in the definition",
     ),
     "reshape, negative": Wrong("reshape-3", "reshape(", lambda o, x: o.reshape(x, [-3, 8])),
     "reshape, two open": Wrong("reshape-1", "reshape(", lambda o, x: o.reshape(x, [-1, -1])),
@@ -192,7 +192,7 @@ def test_a_tensor_has_at_most_64_dims() -> None:
     """torch's reductions have this limit too."""
     fd = FusionDefinition()
     x = fd.define_tensor(shape=[-1] * 64, contiguity=[False] * 64)
-    with pytest.raises(Unsupported, match="t1 would have 65 dims, at most 64") as caught:
+    with pytest.raises(Unsupported, match="t1 has 65 dims, expected at most 64") as caught:
         fd.ops.unsqueeze(x, 0)
     assert caught.value.rule == "rank-1"
     fd.add_output(fd.ops.sum(x, list(range(64))))

@@ -32,7 +32,7 @@ def test_one_kernel_moves_what_it_must() -> None:
     assert step.reads == (Use(0, X.numel() * 4), Use(1, 16 * 4))
     assert found.bytes == found.ideal_bytes == 2 * X.numel() * 4 + 16 * 4
     assert found.apart == ()
-    assert found.text().endswith("1.00 times the ideal\nnot fused: nothing")
+    assert found.text().endswith("1.00 times the ideal\nfusion breaks: none")
     assert found.machine.us("kernel", found.bytes, step.slots) == step.predicted_us
     assert step.measured_us is found.measured is None
 
@@ -90,7 +90,7 @@ def test_what_is_handed_over_has_a_reason() -> None:
     found = fuser.explain(fd, [X])
     assert len(found.steps) >= 2
     assert found.bytes > found.ideal_bytes
-    assert "handed over in memory" in why(found)
+    assert "materialized for" in why(found)
     assert "reduc" in why(found)
 
 
@@ -123,7 +123,7 @@ def test_a_chain_of_many_ops_says_what_a_kernel_holds() -> None:
     fd.add_output(x)
     found = fuser.explain(fd, [X[0]])
     assert len(found.steps) == 2
-    assert "a kernel holds 512 statements" in why(found)
+    assert "a kernel has at most 512 values" in why(found)
 
 
 def test_a_copy_into_an_input_is_a_step() -> None:

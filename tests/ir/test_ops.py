@@ -77,6 +77,6 @@ def test_half_form() -> None:
 
 
 def test_op_name() -> None:
-    with pytest.raises(UserError, match="no op is called addd") as caught:
+    with pytest.raises(UserError, match="unknown op addd") as caught:
         ir.op_text("addd", DataType.Float)
     assert caught.value.rule == "op-name"

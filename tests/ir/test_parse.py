@@ -171,7 +171,7 @@ BODY = "  array r f32 4\n  buffer g f32 read\n  array s f32 1 state welford\n"
 @pytest.mark.parametrize(
     ("line", "column", "expected"),
     [
-        ("v0 : f33 = 1", 8, "expected a dtype, such as f32 or bf16, got 'f33'"),
+        ("v0 : f33 = 1", 8, "expected a dtype, e.g. f32 or bf16, got 'f33'"),
         ("v0 : f32 = 1", 3, "expected a value of dtype f32, as v0 states (it is i64)"),
         ("q[0] = 1.0:f32", 3, "expected a declared array, got 'q'"),
         ("load r[0] g[0]", 13, "expected 'width', got 'g'"),
@@ -201,7 +201,7 @@ BODY = "  array r f32 4\n  buffer g f32 read\n  array s f32 1 state welford\n"
         ("v0 = is_last_block g[0] of 1", 31, "expected 'slot', got the end of the line"),
         ("async_copy r[0] width 1 g[0]", 14, "expected a declared buffer, got 'r'"),
         ("unpack r s 0", 14, "expected '[', got '0'"),
-        ("async_wait", 13, "expected the number of groups under way, got the end of the line"),
+        ("async_wait", 13, "expected the number of pending groups, got the end of the line"),
         ("sync_grid 3", 13, "expected a declared buffer, got '3'"),
     ],
 )
@@ -215,15 +215,15 @@ def test_parse_1(line: str, column: int, expected: str) -> None:
 @pytest.mark.parametrize(
     ("line", "column", "expected"),
     [
-        ("buffer g f32 read", 10, "expected the name of a buffer that is not taken yet, got 'g'"),
+        ("buffer g f32 read", 10, "expected the name of a buffer that is not defined yet, got 'g'"),
         ("buffer 5 f32", 10, "expected the name of a buffer, got '5'"),
         ("buffer h f32 written read", 24, "expected the end of the line, got 'read'"),
-        ("array r f32 4", 9, "expected the name of an array that is not taken yet, got 'r'"),
+        ("array r f32 4", 9, "expected the name of an array that is not defined yet, got 'r'"),
         ("array t f32", 14, "expected the extent of the array, got the end of the line"),
         (
             "array t f32 4 state mean",
             23,
-            "expected the name of a reduction, such as sum, got 'mean'",
+            "expected the name of a reduction, e.g. sum, got 'mean'",
         ),
         ("array t f32 4 chunk", 22, "expected the elements of a chunk, got the end of the line"),
         ("buffer t f32 shared", 22, "expected an expression, got the end of the line"),
@@ -235,7 +235,7 @@ def test_parse_1(line: str, column: int, expected: str) -> None:
             18,
             "expected int, divisor, real, inverse, scalar, rng_offset or value, got '4'",
         ),
-        ("axes [a0, a1] extents [1, 2]", 11, "expected an axis, such as a0, or ']', got ','"),
+        ("axes [a0, a1] extents [1, 2]", 11, "expected an axis, e.g. a0, or ']', got ','"),
         ("axes [a0] extents 4", 21, "expected '[', got '4'"),
     ],
 )

@@ -61,4 +61,4 @@ def test_bad_names_of_variables(name: str) -> None:
 @pytest.mark.parametrize("threads", ["-1", "1.5", "99999999999", "many"])
 def test_bad_integers(threads: str) -> None:
     message = error_of(HEAD.replace("32 min", f"{threads} min"))
-    assert "column 18: expected the number of threads of a block" in message
+    assert "column 18: expected the number of threads per block" in message

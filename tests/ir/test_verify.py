@@ -58,7 +58,7 @@ LET = "v3 : f32 = mul(f32(r_in[v2]), p2)"
         ("g_out[v0 % p1]", "g_out[i64(v3)]", "v3 is not defined here"),  # a Let of the loop
         ("v1 = v0 < p0", "v0 = thread", "v0 = thread: v0 is defined twice"),
         ("for v2 < 8", "for v0 < 8", "for v0 < 8: v0 is defined twice"),
-        ("index 32 {", "index 32 vars 3 {", "v3, but 3 variables are numbered so far"),
+        ("index 32 {", "index 32 vars 3 {", "v3, but 3 variables are declared"),
         # Element and width.
         ("r_in[v2]", "r_in[8]", "elements 8 to 8 of r_in, which has 8"),
         ("r_in[v2]", "r_in[-1]", "elements -1 to -1 of r_in, which has 8"),
@@ -79,13 +79,13 @@ LET = "v3 : f32 = mul(f32(r_in[v2]), p2)"
         # Values.
         ("bf16(v3)", "v3", "r_out[v2] = v3: the value has dtype f32, expected bf16"),
         (LET, "v3 = mul(f32(r_in[v2]), p2)", "an index has dtype f32, expected i64 or bool"),
-        (LET, "v3 : f32 = f32(neg(300:i8))", "constant 300 does not fit i8"),
+        (LET, "v3 : f32 = f32(neg(300:i8))", "constant 300 is out of range for i8"),
         # Ops.
         (LET, "v3 : f32 = mul(p2, 1.0:f64)", "mul has operands of f32, f64, expected one dtype"),
         (LET, "v3 : f32 = f32(mul(r_in[0], r_in[1]))", "mul is not computed in bf16"),
         (LET, "v3 : f32 = f32(exp(v0))", "exp is not computed in i64"),
         (LET, "v3 : f32 = f32(sub(v1, v1))", "sub is not computed in bool"),
-        (LET, "v3 : f32 = where(v0, p2, p2)", "where chooses by a value of dtype i64"),
+        (LET, "v3 : f32 = where(v0, p2, p2)", "where has a condition of dtype i64"),
         (LET, "v3 : f32 = where(v1, p2, f64(p2))", "where has operands of f32, f64"),
         # Parameters.
         ("g_in[v0 / p1]", "g_in[v0 * p1]", "divisor p1 is used in v0 * p1"),
@@ -99,10 +99,10 @@ LET = "v3 : f32 = mul(f32(r_in[v2]), p2)"
         # Declarations.
         ("blocks size(0, 0)", "blocks block", "the number of blocks depends on block"),
         ("axes [a0]", "axes [a0 a0]", "2 axes have 1 extents"),
-        ("[a0] extents [size(0, 0)]", "[a0 a0] extents [1, 1]", "a0 is walked twice"),
+        ("[a0] extents [size(0, 0)]", "[a0 a0] extents [1, 1]", "a0 is declared twice"),
         ("extents [size(0, 0)]", "extents [thread]", "the extent of an axis depends on thread"),
-        (" index v0\n", "\n", "a run of axes has no index of dtype i64"),
-        ("g_in[v0 / p1]", "g_in[a1]", "a1 is walked by none of the declared axes"),
+        (" index v0\n", "\n", "a group of axes has no index of dtype i64"),
+        ("g_in[v0 / p1]", "g_in[a1]", "a1 is not among the declared axes"),
         ("threads 256", "threads 2048", "2048 threads, expected 1 to 1024"),
         ("threads 256", "threads 0", "0 threads, expected 1 to 1024"),
         ("array r_out bf16 8", "array r_out bf16 0", "array r_out has extent 0"),
@@ -182,12 +182,12 @@ def test_good_reductions() -> None:
     ("good", "bad", "message"),
     [
         # Convergence: collectives that not all threads of the block reach.
-        (IN_IF, "if v3 {", "sync_grid g_counters: threads meet where not all of them need come"),
+        (IN_IF, "if v3 {", "sync_grid g_counters: a barrier in divergent control flow"),
         *(
             (
                 "accumulate r_argmax[0] (p0, v2)",
                 collective,
-                f"{collective}: threads meet where not all of them need come",
+                f"{collective}: a barrier in divergent control flow",
             )
             for collective in (
                 "barrier",
@@ -202,7 +202,7 @@ def test_good_reductions() -> None:
             (
                 "v2 < size(0, 1)",
                 f"v2 < {count}",
-                "arrival s_a[0] turn v0: threads meet where not all of them need come",
+                "arrival s_a[0] turn v0: a barrier in divergent control flow",
             )
             for count in ("v1", "thread / 2", "i64(r_sum[0])")
         ),
@@ -231,17 +231,17 @@ def test_good_reductions() -> None:
         (
             "write g_partial[v0] width 1 r_sum[0]",
             "write g_partial[v0] width 1 r_out[0]",
-            "r_out and g_partial do not both hold partial results of one reduction",
+            "r_out and g_partial do not hold partial results of one reduction",
         ),
         (
             "write g_partial[v0] width 1 r_sum[0]",
             "write g_out[v0] width 1 r_sum[0]",
-            "r_sum and g_out do not both hold partial results of one reduction",
+            "r_sum and g_out do not hold partial results of one reduction",
         ),
         (
             "write g_partial[v0] width 1 r_sum[0]",
             "write g_partial[v0] width 1 r_argmax[0]",
-            "r_argmax and g_partial do not both hold partial results of one reduction",
+            "r_argmax and g_partial do not hold partial results of one reduction",
         ),
         # Slots.
         (
@@ -254,43 +254,43 @@ def test_good_reductions() -> None:
         (
             "s_blocks f32 state sum shared 16",
             "s_blocks f32 state sum shared 15",
-            "s_blocks has no room for 16 partial results of r_sum",
+            "s_blocks is too small for 16 partial results of r_sum",
         ),
         (
             "s_rows f32 state sum shared 512",
             "s_rows f32 state sum shared 511",
-            "s_rows has no room for 512 partial results of r_sum",
+            "s_rows is too small for 512 partial results of r_sum",
         ),
         (" cluster (s_blocks)", "", "0 slots for 1 partial results"),
         (" slots (s_rows)", "", "0 slots for 1 partial results"),
         ("parity v2 % 2", "parity p0", "the parity has dtype f32, expected i64"),
         ("s_a[0]", "s_blocks[p0]", "the arrival has dtype f32, expected i64"),
         ("turn v0", "turn p0", "the turn has dtype f32, expected i64"),
-        (" arrival s_a[0] turn v0", "", "an arrival is of the blocks of a"),
-        ("arrive_cluster s_a", "arrive_cluster g_in", "g_in is memory of another kind"),
+        (" arrival s_a[0] turn v0", "", "expected an arrival if and only if"),
+        ("arrive_cluster s_a", "arrive_cluster g_in", "g_in has another kind of memory"),
         ("threads_y 8 threads_x", "threads_y 4 threads_x", "4 x 32 of 256 threads"),
         (
             "is_last_block g_counters",
             "is_last_block g_partial",
-            "g_partial is memory of another kind",
+            "g_partial has another kind of memory",
         ),
-        ("slot s_last", "slot g_counters", "g_counters is memory of another kind"),
+        ("slot s_last", "slot g_counters", "g_counters has another kind of memory"),
         (
             "is_last_block g_counters[v0]",
             "is_last_block g_counters[p0]",
             "the counter's index has dtype f32",
         ),
         ("of size(0, 0) slot", "of p0 slot", "the count has dtype f32, expected i64"),
-        ("sync_grid g_counters", "sync_grid g_in", "g_in is memory of another kind"),
+        ("sync_grid g_counters", "sync_grid g_in", "g_in has another kind of memory"),
         (" cooperative {", " {", "sync_grid g_counters: in a kernel that is not cooperative"),
         # Copies and chunks.
         (
             "async_copy s_in",
             "async_copy s_last",
-            "a copy from g_in to s_last, which have different dtypes",
+            "a copy from g_in to s_last, expected equal dtypes",
         ),
-        ("async_copy s_in", "async_copy g_in", "g_in is memory of another kind"),
-        ("8 g_in[v1]", "8 s_in[v1]", "s_in is memory of another kind"),
+        ("async_copy s_in", "async_copy g_in", "g_in has another kind of memory"),
+        ("8 g_in[v1]", "8 s_in[v1]", "s_in has another kind of memory"),
         ("width 8 g_in[v1]", "width 1 g_in[v1]", "a copy of 2 bytes, expected 4, 8 or 16"),
         ("width 8 g_in[v1]", "width 16 g_in[v1]", "a copy of 32 bytes, expected 4, 8 or 16"),
         ("in v1 < 7", "in v1", "the predicate has dtype i64, expected bool"),
@@ -301,17 +301,17 @@ def test_good_reductions() -> None:
         ),
         ("width 8 g_in[v2]", "width 4 g_in[v2]", "width 4 of chunks of 8"),
         ("load q_in[1]", "load q_in[2]", "elements 2 to 2 of q_in, which has 2"),
-        ("in v2 < 4", "count 4", "a part of a chunk"),
+        ("in v2 < 4", "count 4", "a partial access to a chunk"),
         ("assert_index 0 v2", "assert_index 0 f32(r_in[0])", "an index of dtype f32"),
         ("of size(0, 0) in v1", "of v1 < 5 in v1", "the extent"),
         ("unpack r_in q_in[1]", "unpack r_in q_in[2]", "elements 2 to 2 of q_in, which has 2"),
         ("unpack r_in q_in", "unpack r_out q_in", "chunks of 8 elements become 1"),
         ("unpack r_in q_in", "unpack r_in r_in", "chunks of 0 elements become 8"),
-        ("f32(r_in[0])", "f32(q_in[0])", "q_in holds chunks as loaded, and is not unpacked"),
+        ("f32(r_in[0])", "f32(q_in[0])", "q_in holds packed chunks, expected unpacked elements"),
         # Declarations.
         ("p0 : f32 real", "p0 : bf16 real", "p0 has dtype bf16, expected f32 or f64"),
         ("real size(0, 1)", "real thread", "the value of p0 depends on thread"),
-        ("shared 4096", "shared size(0, 0)", "s_in lies in shared memory and has no size"),
+        ("shared 4096", "shared size(0, 0)", "s_in is in shared memory and has no size"),
         (
             "workspace size(0, 0)",
             "workspace thread",
@@ -334,14 +334,14 @@ def test_each_rule_of_reductions(good: str, bad: str, message: str) -> None:
         (
             "s_sum f32 state sum shared 8",
             "s_sum f32 state sum shared 7",
-            "s_sum has no room for 8 partial results of r_sum",
+            "s_sum is too small for 8 partial results of r_sum",
         ),
         (
             "s_sum f32 state sum",
             "s_sum f32 state max",
-            "s_sum has no room for 8 partial results of r_sum",
+            "s_sum is too small for 8 partial results of r_sum",
         ),
-        ("slots (s_sum)", "slots (g_partial)", "g_partial is memory of another kind"),
+        ("slots (s_sum)", "slots (g_partial)", "g_partial has another kind of memory"),
         (" slots (s_sum)", "", "0 slots for 1 partial results"),
     ],
 )

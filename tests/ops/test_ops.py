@@ -238,9 +238,8 @@ def test_handles_hash_by_identity_and_have_no_truth_value(fd: FusionDefinition) 
         bool(x == y)
     assert caught.value.rule == "truth-1"
     assert str(caught.value) == (
-        "t2: bool[2]: a tensor of a definition has no truth value: it is known only when the "
-        "definition runs\n"
-        "  hint: fd.ops.where(condition, x, y) chooses by value; `is` compares handles"
+        "t2: bool[2]: a tensor of a definition has no truth value: it is known only at run time\n"
+        "  hint: fd.ops.where(condition, x, y) selects by value; `is` compares handles"
     )
     with pytest.raises(UserError, match="a scalar of a definition has no truth value"):
         bool(fd.define_scalar() > 0)
@@ -263,8 +262,8 @@ def test_foreign_types(fd: FusionDefinition) -> None:
         assert str(caught.value) == (
             "add(): operand 1: expected a Tensor, a Scalar or a number, "
             f"got {name}\n"
-            "  hint: pass data as an input of the definition; a number of another library by "
-            "float(x) or int(x)"
+            "  hint: pass data as an input of the definition; convert a number of another "
+            "library by float(x) or int(x)"
         )
     with pytest.raises(TypeError):
         x + "text"
@@ -288,7 +287,8 @@ def test_a_number_beyond_int64(fd: FusionDefinition) -> None:
         x + 2**63
     assert caught.value.rule == "operand-2"
     assert str(caught.value) == (
-        "add(): operand 1: 9223372036854775808 does not fit into int64\n  hint: write it as a float"
+        "add(): operand 1: 9223372036854775808 is out of range for int64\n"
+        "  hint: write it as a float"
     )
     assert isinstance(x + (2**63 - 1), Tensor)
 
@@ -304,7 +304,7 @@ def test_a_tensor_of_another_definition(fd: FusionDefinition) -> None:
     assert str(caught.value) == (
         "add(): operand 1: t0: float16[3] belongs to another definition, whose first input is "
         f"t0: float16[3]  defined at {y.location}\n"
-        "  expected one of the definition whose first input is "
+        "  expected a value of the definition whose first input is "
         f"t0: float32[2]  defined at {x.location}\n"
         "  hint: define the value again in the definition that uses it"
     )
@@ -411,7 +411,7 @@ def test_integers_of_a_run_fit_as_those_of_the_definition(
             with pytest.raises(DTypeError) as caught:
                 fd.execute([x, value])
             assert caught.value.rule == "scalar-fits-1"
-            assert str(caught.value).startswith(f"{name}: {value} does not fit into int8")
+            assert str(caught.value).startswith(f"{name}: {value} is out of range for int8")
     other = FusionDefinition()
     t = other.define_tensor([-1], dtype=DataType.Byte)
     other.add_output(other.ops.clamp(t, 0, other.define_scalar(DataType.Int)))
@@ -425,7 +425,7 @@ def test_iota_starts_at_what_its_type_holds(fd: FusionDefinition) -> None:
         with pytest.raises(DTypeError) as caught:
             fd.ops.iota(2, start, dtype=DataType.Int32)
         assert caught.value.rule == "scalar-fits-1"
-        assert str(caught.value).startswith("iota(): 2147483648 does not fit into int32")
+        assert str(caught.value).startswith("iota(): 2147483648 is out of range for int32")
     fd.add_output(fd.ops.iota(2, 2**31 - 2, dtype=DataType.Int32))
     fd.add_output(fd.ops.iota(2, 2**31, dtype=DataType.Double))
     integers, floats = fd.execute([], device="cpu")

@@ -375,7 +375,7 @@ def test_an_open_size_beside_none_could_be_anything() -> None:
     """A -1 is ambiguous next to a size of 0, also if only the run knows that the operand is
     empty."""
     fd = FusionDefinition()
-    with pytest.raises(ShapeError, match="-1 beside a size of 0 could be anything"):
+    with pytest.raises(ShapeError, match="-1 is ambiguous next to a size of 0"):
         fd.ops.reshape(fd.define_tensor([-1, -1]), [0, -1])
 
 

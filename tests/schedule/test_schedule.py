@@ -52,9 +52,9 @@ def no_such_dim(made: Any) -> None:
 
 
 BROKEN: dict[str, Callable[[Any], None]] = {
-    "axis 1 is walked by 0 dims": lambda made: setattr(made, "dims", [s.Dim([0])]),
-    "axis 0 is walked by 2 dims": lambda made: setattr(made, "dims", [s.Dim([0]), s.Dim([0, 1])]),
-    "dim walks axis 7 of 2": lambda made: setattr(made, "dims", [s.Dim([0]), s.Dim([1, 7])]),
+    "axis 1 is in 0 dims": lambda made: setattr(made, "dims", [s.Dim([0])]),
+    "axis 0 is in 2 dims": lambda made: setattr(made, "dims", [s.Dim([0]), s.Dim([0, 1])]),
+    "dim contains axis 7 of 2": lambda made: setattr(made, "dims", [s.Dim([0]), s.Dim([1, 7])]),
     "2048 threads per block": lambda made: setattr(made, "threads", 2048),
     "loop over dim 2": no_such_dim,
     "a vector loop is innermost and of constant extent": vector_outside,

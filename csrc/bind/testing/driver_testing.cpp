@@ -106,7 +106,7 @@ void bind_driver_testing(py::module_& core) {
         "layouts: (sizes, strides) of each tensor input.");
   m.def("bucket_of", &bucket_of, py::arg("value"), "The least k with value <= 2^k.");
   using Unlocked = py::call_guard<py::gil_scoped_release>;
-  py::class_<ScratchWanted>(m, "ScratchWanted", "A workspace or counters of a launch.")
+  py::class_<ScratchWanted>(m, "ScratchWanted", "Workspace or counters of a launch.")
       .def(py::init([](std::string name, bool counters, int64_t elements, int element_bytes) {
              return ScratchWanted{std::move(name), counters, elements, element_bytes};
            }),

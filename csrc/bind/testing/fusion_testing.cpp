@@ -205,7 +205,7 @@ void bind_fusion_testing(py::module_& core) {
               out.append(py::make_tuple(o.tensor->id, o.alias, o.temp));
             return out;
           },
-          "(tensor, alias, temp) of each output, those between kernels among them.")
+          "(tensor, alias, temp) of each output, including temporaries.")
       .def("shape",
            [](const Groups& g, int tensor) { return trees(g.fusion.tensors[tensor].shape); })
       .def("fission",

@@ -39,7 +39,7 @@ std::vector<Expr> of(const Arena& arena, const std::vector<Node>& nodes) {
 
 Op op_named(const std::string& name) {
   Op op{};
-  FUSER_CHECK(find_op(name, op), User, "op-name", "no op is called ", name);
+  FUSER_CHECK(find_op(name, op), User, "op-name", "unknown op ", name);
   return op;
 }
 
@@ -84,7 +84,7 @@ std::vector<std::string> visited(const std::vector<Node>& roots, bool axes) {
 
 ReduceOp reduction_named(const std::string& name) {
   ReduceOp op{};
-  FUSER_CHECK(find_reduction(name, op), User, "op-name", "no reduction is called ", name);
+  FUSER_CHECK(find_reduction(name, op), User, "op-name", "unknown reduction ", name);
   return op;
 }
 
@@ -180,18 +180,19 @@ void bind_exprs(py::module_& m) {
       });
 
   m.def("run", &run, py::arg("root"), py::arg("leaf"),
-        "The value of an integer expression; leaf(symbol, i, j) gives that of a symbol.");
+        "Evaluates an integer expression; leaf(symbol, i, j) returns the value of a symbol.");
   m.def("visited", &visited, py::arg("roots"), py::arg("axes") = false,
-        "Texts of the distinct nodes, in visiting order; with `axes` of those that hold an axis.");
+        "Returns the texts of the distinct nodes in visiting order; with `axes` only nodes that "
+        "contain an axis.");
 }
 
 }  // namespace
 
 void bind_ir_testing(py::module_& core) {
-  py::module_ m = core.def_submodule("ir_testing", "Parts of the compiler that only tests call.");
+  py::module_ m = core.def_submodule("ir_testing", "Compiler functions for tests.");
   bind_exprs(m);
   bind_reductions(m);
-  m.def("let_text", &let_text, py::arg("value"), "Text of a kernel that is one Let.");
+  m.def("let_text", &let_text, py::arg("value"), "Text of a kernel with one Let.");
   m.def("substitute", &substitute, py::arg("text"), py::arg("var"), py::arg("number"));
 
   m.def(

@@ -23,7 +23,7 @@ using Layout = std::tuple<Sizes, Sizes, int64_t>;  // sizes, strides, address mo
 std::vector<TensorView> views_of(const Fusion& fusion, const std::vector<Layout>& inputs) {
   // Scalars of random numbers do not affect plans.
   FUSER_ASSERT(fusion.scalars.size() == (fusion.random.ops ? 2 : 0),
-               "plan_testing: definitions without scalars of their own only");
+               "plan_testing: expected a definition without scalars");
   FUSER_CHECK(inputs.size() == fusion.inputs.size(), User, "argument-count",
               "plan_testing: expected ", fusion.inputs.size(), " tensors, got ", inputs.size());
   std::vector<TensorView> out;
@@ -101,7 +101,7 @@ class Segmented {
       sizes.hints.extents = g.match.extents;
       Plan plan = g.scheduler->plan(g.problem, sizes.hints, device);
       if (plan.is_fission()) {
-        FUSER_ASSERT(!g.fission.empty(), "a plan in pieces for a group that has none");
+        FUSER_ASSERT(!g.fission.empty(), "a fission plan for a kernel without fission");
         for (int piece : g.fission) add(specialized_->groups[piece]);
         return;
       }
@@ -138,7 +138,7 @@ py::list plans(const Fusion& fusion, const std::vector<Layout>& inputs, const De
 }  // namespace
 
 void bind_plan_testing(py::module_& core) {
-  py::module_ m = core.def_submodule("plan_testing", "Plans for any device; nothing runs.");
+  py::module_ m = core.def_submodule("plan_testing", "Plans for any device, without a run.");
   m.def("plans", &plans, py::arg("definition"), py::arg("inputs"), py::arg("device"),
         py::arg("text") = false,
         "The kernels of a definition, in order, for (sizes, strides, address modulo 16) of each "
@@ -147,7 +147,7 @@ void bind_plan_testing(py::module_& core) {
       .def_property_readonly("plan", [](const Planned& p) { return plan_dict(p.plan); })
       .def("texts", &texts, "`schedule`, `ir` and `cuda`.")
       .def("changed", &changed_texts, py::arg("plan"),
-           "The same of a changed plan, refused as fd.execute would refuse it.");
+           "Returns the kernel of a changed plan, with the checks of fd.execute.");
   py::class_<Segmented>(m, "Segmented", "The same step by step: the definition cut into kernels.")
       .def(py::init<const Fusion&, std::vector<Layout>>(), py::arg("definition"), py::arg("inputs"),
            py::keep_alive<1, 2>())

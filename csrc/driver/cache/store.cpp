@@ -46,7 +46,7 @@ struct File {
 std::string trust_fault(const struct stat& status) {
   if (status.st_uid != ::geteuid())
     return text("it belongs to user ", status.st_uid, ", not to user ", ::geteuid());
-  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) return "others may write to it";
+  if ((status.st_mode & (S_IWGRP | S_IWOTH)) != 0) return "other users can write to it";
   return "";
 }
 
@@ -183,7 +183,7 @@ int DiskStore::open_directory(bool create) {
   std::string fault;
   struct stat status;
   if (descriptor < 0 && unmade != 0) {
-    fault = text("it cannot be made: ", std::strerror(unmade));
+    fault = text("it cannot be created: ", std::strerror(unmade));
   } else if (descriptor < 0) {
     // open() with O_NOFOLLOW and O_DIRECTORY reports a link as "not a directory".
     fault = errno == ELOOP || errno == ENOTDIR ? "it is a symbolic link or not a directory"
@@ -220,7 +220,7 @@ std::optional<Binary> DiskStore::get(const Digest& key) {
   if (!file) {
     reason = "it is a symbolic link";
   } else if (::fstat(file.descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
-    reason = "it is not a plain file";
+    reason = "it is not a regular file";
   } else if (const std::string fault = trust_fault(status); !fault.empty()) {
     // The file may have been planted while the directory was writable by others: the digest is no
     // secret.
@@ -248,7 +248,7 @@ void DiskStore::put(const Digest& key, const Binary& binary) {
   const std::string bytes = seal(key, binary);
   if (int64_t(bytes.size()) > capacity_) {
     warn_once(Warning::Size,
-              text("a kernel of ", bytes.size(), " bytes is not kept on disk: the cache in ",
+              text("a kernel of ", bytes.size(), " bytes is not stored on disk: the cache in ",
                    directory_, " is limited to ", capacity_, " bytes"));
     return;
   }

@@ -9,7 +9,7 @@ namespace fuser {
 namespace {
 
 static_assert(std::endian::native == std::endian::little,
-              "the header is written as it lies in memory");
+              "the header is written in its memory layout");
 
 constexpr std::array<char, 8> kMagic = {'f', 'u', 's', 'e', 'r', 'b', 'i', 'n'};
 constexpr uint32_t kFormat = 3;

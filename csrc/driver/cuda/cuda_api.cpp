@@ -81,7 +81,7 @@ std::string open_driver(Driver& driver) {
   using Lookup = int (*)(const char*, void**, int, uint64_t, int*);
   const auto version = reinterpret_cast<Version>(::dlsym(library, "cuDriverGetVersion"));
   if (version == nullptr || version(&driver.version) != 0)
-    return "libcuda.so.1 does not tell its version: it is not an NVIDIA driver, or a broken one";
+    return "libcuda.so.1 reports no version: it is not an NVIDIA driver, or a broken one";
   const auto lookup = reinterpret_cast<Lookup>(::dlsym(library, "cuGetProcAddress_v2"));
   if (driver.version < kOldestDriver || lookup == nullptr)
     return text("the NVIDIA driver supports CUDA ", driver.version / 1000, ".",
@@ -95,7 +95,7 @@ std::string open_driver(Driver& driver) {
   };
 #define FUSER_CUDA_FUNCTION(name, ...) \
   if (!find(#name, driver.api.name))   \
-    return "the NVIDIA driver lacks " #name ": it is not installed completely";
+    return "the NVIDIA driver lacks " #name ": its installation is incomplete";
 #include "driver/cuda/cuda_api.def"
 #undef FUSER_CUDA_FUNCTION
   if (const int result = driver.api.cuInit(0); result != 0)
@@ -104,7 +104,7 @@ std::string open_driver(Driver& driver) {
   int count = 0;
   if (const int result = driver.api.cuDeviceGetCount(&count); result != 0)
     return "cuDeviceGetCount: " + error_text(driver.api, result);
-  if (count == 0) return "the NVIDIA driver shows no GPU (is CUDA_VISIBLE_DEVICES empty?)";
+  if (count == 0) return "the NVIDIA driver reports no GPU (is CUDA_VISIBLE_DEVICES empty?)";
   driver.devices.resize(size_t(count));
   return "";
 }
@@ -123,7 +123,7 @@ DeviceState& device_state(int ordinal) {
   cuda_api();
   auto& devices = driver().devices;
   FUSER_CHECK(ordinal >= 0 && size_t(ordinal) < devices.size(), Launch, "cuda-device",
-              "there is no device ", ordinal, ": the driver shows ", devices.size());
+              "there is no device ", ordinal, ": the driver reports ", devices.size(), " GPUs");
   return devices[size_t(ordinal)];
 }
 
@@ -191,16 +191,16 @@ struct ContextScope {
 std::string sizes(const std::array<uint32_t, 3>& size) { return joined(size, " x "); }
 
 std::string describe_launch(const CudaKernel& kernel, const LaunchShape& shape) {
-  return text("launch of ", kernel.name, "\n  grid ", sizes(shape.grid), ", block ",
-              sizes(shape.block), ", ", shape.shared_bytes,
-              " bytes of dynamic shared memory, cluster ", sizes(shape.cluster),
-              shape.cooperative ? ", cooperative" : "", "\n  the kernel takes at most ",
-              kernel.max_threads, " threads a block and ", kernel.dynamic_shared,
-              " bytes of dynamic shared memory; it has ", kernel.registers, " registers and ",
-              kernel.static_shared, " bytes of static shared memory\n  device ", kernel.device, " ",
-              to_string(cuda_device(kernel.device)), " takes at most ",
-              cuda_device(kernel.device).shared_per_block,
-              " bytes of shared memory a block and a grid of 2147483647 x 65535 x 65535 blocks");
+  return text(
+      "launch of ", kernel.name, "\n  grid ", sizes(shape.grid), ", block ", sizes(shape.block),
+      ", ", shape.shared_bytes, " bytes of dynamic shared memory, cluster ", sizes(shape.cluster),
+      shape.cooperative ? ", cooperative" : "", "\n  the kernel allows at most ",
+      kernel.max_threads, " threads per block and ", kernel.dynamic_shared,
+      " bytes of dynamic shared memory; it uses ", kernel.registers, " registers per thread and ",
+      kernel.static_shared, " bytes of static shared memory\n  device ", kernel.device, " ",
+      to_string(cuda_device(kernel.device)), " allows at most ",
+      cuda_device(kernel.device).shared_per_block,
+      " bytes of shared memory per block and a grid of 2147483647 x 65535 x 65535 blocks");
 }
 
 }  // namespace
@@ -215,9 +215,8 @@ const CudaApi& cuda_api() {
   const Driver& d = driver();
   FUSER_CHECK(d.reason.empty(), Launch, "cuda-unavailable", "no usable GPU: ", d.reason);
   FUSER_CHECK(!forked.load(std::memory_order_relaxed), Launch, "cuda-fork",
-              "this process was forked after CUDA was initialised, and CUDA cannot be used in such "
-              "a child; start "
-              "workers with the \"spawn\" method");
+              "this process was forked after CUDA was initialised, and a child process cannot use "
+              "CUDA\n  hint: start workers with the \"spawn\" method");
   return d.api;
 }
 
@@ -282,12 +281,12 @@ CudaKernel load_kernel(std::string_view image, const std::string& name, int devi
     };
     FUSER_CHECK(dynamic_shared + kernel.static_shared <= described.shared_per_block, Launch,
                 "cuda-load", "kernel ", name, " needs ", dynamic_shared,
-                " bytes of dynamic shared memory beside ", kernel.static_shared,
-                " static ones; a block of device ", device, " ", to_string(described), " may have ",
-                described.shared_per_block);
+                " bytes of dynamic shared memory and ", kernel.static_shared,
+                " static bytes; a block on device ", device, " ", to_string(described),
+                " has at most ", described.shared_per_block);
     FUSER_CHECK(cluster == 1 || described.clusters, Launch, "cuda-load", "kernel ", name,
                 " needs clusters of ", cluster, " blocks; device ", device, " ",
-                to_string(described), " has none");
+                to_string(described), " supports no clusters");
     if (dynamic_shared > kernel.dynamic_shared) {
       ask(kMaxDynamicShared, dynamic_shared,
           text(dynamic_shared, " bytes of dynamic shared memory"));

@@ -71,7 +71,7 @@ HostKernel find_named(const HostModule& module, const std::string& name) {
     const HostKernel kernel = find(module, i);
     if (name == kernel.entry->name) return kernel;
   }
-  throw Fault(FaultKind::Launch, "host-module", text("the shared object holds no kernel ", name));
+  throw Fault(FaultKind::Launch, "host-module", text("the shared object has no kernel ", name));
 }
 
 LoadedKernelRef load(const Target& target, int device, const KernelText& source,
@@ -192,7 +192,7 @@ void Loading::build(std::span<Job* const> missing) {
   int64_t built = 0;
   toolchain.build(target, wanted, [&](size_t index, Toolchain::Outcome outcome) {
     FUSER_ASSERT(index < missing.size() && missing[index]->open, "the toolchain delivered kernel ",
-                 index, " of ", missing.size(), " out of turn");
+                 index, " of ", missing.size(), " out of order");
     Job& job = *missing[index];
     if (const auto* refusal = std::get_if<std::exception_ptr>(&outcome)) return job.fail(*refusal);
     Binary& binary = std::get<Binary>(outcome);

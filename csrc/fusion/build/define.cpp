@@ -210,7 +210,7 @@ const Tensor* pointwise(Fusion& fusion, Op op, std::span<const Operand> args,
   if (row(op).rule == ResultRule::Condition)
     FUSER_CHECK(category(args[0]) == Kind::Bool || category(args[0]) == Kind::Int, DType, "where-1",
                 call(row(op).name, args), ": expected a bool condition", lines(args),
-                "\n  hint: compare it with something, or cast it to bool");
+                "\n  hint: compare it with a number, or cast it to bool");
   for (size_t i = 0; i < args.size(); ++i)
     if (args[i].scalar && takes_as_it_is(op, i))
       rules::check_value(fusion, call(row(op).name, args), args[i].scalar, compute, op != Op::pow);
@@ -274,7 +274,7 @@ const Tensor* cast(Fusion& fusion, const Tensor* arg, DType dtype, std::string l
                   kind_of(dtype) == Kind::Bool,
               DType, "cast-1", "cast(t", arg->id, ", ", row(dtype).torch,
               "): casting complex to real discards the imaginary part\n  ", where(*arg),
-              "\n  hint: take fd.ops.real(t", arg->id, ") first");
+              "\n  hint: use fd.ops.real(t", arg->id, ") first");
   if (const Tensor* wide = rules::unrounded(arg, dtype); wide != arg)
     return pointwise(fusion, Op::set, {{{.tensor = wide}}}, std::move(location));
   return append(fusion, dtype, arg->shape, Cast{.arg = arg}, std::move(location));
@@ -334,8 +334,8 @@ const Tensor* expand(Fusion& fusion, const Tensor* arg, std::span<const Expr> sh
     FUSER_CHECK(!want->is_constant() || !arg->shape[d]->is_constant() ||
                     arg->shape[d]->is_constant(1) || want == arg->shape[d],
                 Shape, "expand-2", "expand(t", arg->id, ", shape): axis ", d, " has size ",
-                to_string(arg->shape[d]), " and cannot become ", to_string(want),
-                "; only size 1 grows\n  ", where(*arg));
+                to_string(arg->shape[d]), " and cannot be expanded to ", to_string(want),
+                "; expected size 1\n  ", where(*arg));
     extents.push_back(want);
     wanted.push_back(want);
     if (!arg->shape[d]->is_constant(1) && arg->shape[d] != want)
@@ -348,7 +348,7 @@ const Tensor* expand(Fusion& fusion, const Tensor* arg, std::span<const Expr> sh
                              .left_dim = d,
                              .law = {.rule = "expand-2",
                                      .broken = "a dim cannot become another size",
-                                     .expected = "equal; only size 1 grows"}});
+                                     .expected = "equal sizes, or size 1"}});
   }
   for (Constraint& c : constraints) rules::require(fusion, std::move(c));
   return append(fusion, arg->dtype, std::move(extents),
@@ -446,10 +446,9 @@ const Tensor* squeeze(Fusion& fusion, const Tensor* arg, std::span<const int64_t
     }
     FUSER_CHECK(!extent->is_constant(), Shape, "squeeze-2", what, ": axis ", d, " has size ",
                 extent->value.integer, ", expected 1\n  ", where(*arg));
-    rules::require(fusion, what, arg, d, extent, fusion.exprs.constant(1),
-                   {.rule = "squeeze-2",
-                    .broken = "a dim that is dropped has not one element",
-                    .expected = "1"});
+    rules::require(
+        fusion, what, arg, d, extent, fusion.exprs.constant(1),
+        {.rule = "squeeze-2", .broken = "a squeezed dim has another size than 1", .expected = "1"});
   }
   std::vector<Expr> shape;
   for (int d = 0; d < arg->rank(); ++d)
@@ -489,10 +488,10 @@ Expr extent(Fusion& fusion, const Tensor* tensor, int dim) {
 void require_alias(Fusion& fusion, const Tensor& tensor, int alias) {
   const Tensor& target = *fusion.inputs[alias];
   FUSER_CHECK(target.rank() == tensor.rank(), Shape, "alias-1", "add_output(t", tensor.id, ", t",
-              target.id, "): an output written into an input needs its rank\n  ", where(tensor),
+              target.id, "): an in-place output needs the rank of its input\n  ", where(tensor),
               "\n  ", where(target));
   FUSER_CHECK(target.dtype == tensor.dtype, DType, "alias-2", "add_output(t", tensor.id, ", t",
-              target.id, "): an output written into an input needs its dtype\n  ", where(tensor),
+              target.id, "): an in-place output needs the dtype of its input\n  ", where(tensor),
               "\n  ", where(target), "\n  hint: cast the output to ", row(target.dtype).torch);
   for (int d = 0; d < tensor.rank(); ++d)
     if (tensor.shape[d] != target.shape[d])
@@ -503,7 +502,7 @@ void require_alias(Fusion& fusion, const Tensor& tensor, int alias) {
                               .left_tensor = &tensor,
                               .right_tensor = &target,
                               .law = {.rule = "alias-4",
-                                      .broken = "an output written into an input needs its sizes",
+                                      .broken = "an in-place output needs the sizes of its input",
                                       .expected = "equal"}});
 }
 

@@ -62,7 +62,7 @@ struct Call {
                            .left_tensor = args[arg],
                            .right_tensor = args[other],
                            .law = {.rule = "library-size-1",
-                                   .broken = "sizes of the operands do not go together",
+                                   .broken = "the operands have incompatible sizes",
                                    .expected = "equal"}});
   }
 
@@ -268,11 +268,11 @@ void check_given(LibraryOp op, std::span<const Expr> given) {
         kind == LibraryAttribute::Kind::Bool || kind == LibraryAttribute::Kind::Real;
     FUSER_CHECK(is_number && kind_of(given[i]->dtype) != Kind::Complex, User, "library-3",
                 row(op).name, "(): ", name, ": got a Scalar of type ", row(given[i]->dtype).torch,
-                ", expected ", is_number ? "a real number" : "what the definition knows");
-    FUSER_CHECK(
-        given[i]->is_symbol(Symbol::Scalar), Unsupported, "library-4", row(op).name, "(): ", name,
-        ": expected a number or a scalar input, got one that is computed: ", to_string(given[i]),
-        "\n  hint: compute it before the run and pass it to execute()");
+                ", expected ", is_number ? "a real number" : "a value fixed in the definition");
+    FUSER_CHECK(given[i]->is_symbol(Symbol::Scalar), Unsupported, "library-4", row(op).name,
+                "(): ", name, ": expected a number or a scalar input, got the computed scalar ",
+                to_string(given[i]),
+                "\n  hint: compute it before the run and pass it to execute()");
   }
 }
 
@@ -296,7 +296,7 @@ const Tensor* library(Fusion& fusion, LibraryOp op, std::span<const Tensor* cons
   call.what = rules::call(r.name, call.operands);
   const DType values = args[0]->dtype;
   FUSER_CHECK(accepts(op, values), DType, "library-dtype-1", call.what,
-              ": the type of operand 0 is not one that it computes on", rules::lines(call.operands),
+              ": the op does not support the dtype of operand 0", rules::lines(call.operands),
               "\n  hint: cast the operand first");
   for (size_t i = 0; i < args.size(); ++i) {
     const bool any = r.operands[i] == 'x' && accepts(op, args[i]->dtype);

@@ -38,7 +38,7 @@ DType compute_for(ReduceOp op, const Tensor& arg, const std::string& what) {
   FUSER_CHECK(accepts & bit, DType, "reduce-dtype-1", what, ": ", row(op).name,
               " is not defined on ", row(arg.dtype).torch, "\n  ", where(arg), "\n  hint: ",
               kind == Kind::Complex
-                  ? "reduce its real part or its magnitude: fd.ops.real, fd.ops.abs"
+                  ? "reduce the real part or the magnitude: fd.ops.real, fd.ops.abs"
                   : "cast the operand first");
   return compute;
 }
@@ -66,7 +66,7 @@ void check_size(const std::string& what, const char* rule, Expr size) {
 
 void raise_empty(const NonEmpty& rule) {
   throw Fault(FaultKind::Shape, "reduce-empty-1",
-              text(rule.op, ": axis ", rule.axis, " has size 0: there is no element to take\n  ",
+              text(rule.op, ": axis ", rule.axis, " has size 0, expected at least one element\n  ",
                    where(*rule.tensor)));
 }
 
@@ -80,7 +80,7 @@ const Tensor* reduce(Fusion& fusion, ReduceOp op, const Tensor* arg, std::span<c
   std::sort(sorted.begin(), sorted.end());
   const auto twice = std::adjacent_find(sorted.begin(), sorted.end());
   FUSER_CHECK(twice == sorted.end(), Shape, "reduce-dim-2", what, ": dim ", *twice,
-              " is named twice\n  ", where(*arg));
+              " is given twice\n  ", where(*arg));
   const DType compute = compute_for(op, *arg, what);
   arg = rules::unrounded(arg, compute);
   identity = identity && !has_identity(op);
@@ -216,20 +216,21 @@ const Tensor* take_along_axis(Fusion& fusion, const Tensor* arg, const Tensor* i
     if (mine == wanted) continue;
     if (mine->is_constant() && wanted->is_constant()) {
       FUSER_CHECK(wanted->value.integer <= mine->value.integer, Shape, "gather-1", what, ": axis ",
-                  d, ": an index of size ", to_string(wanted), " for ", to_string(mine),
-                  "; expected at most that", rules::lines(args),
+                  d, ": the index has size ", to_string(wanted), ", the operand ", to_string(mine),
+                  "; expected at most the size of the operand", rules::lines(args),
                   "\n  hint: take_along_axis broadcasts sizes of 1");
       continue;
     }
-    constraints.push_back({.left = wanted,
-                           .right = fusion.exprs.apply(Op::minimum, {wanted, mine}),
-                           .op = what,
-                           .axis = d,
-                           .left_tensor = arg,
-                           .right_tensor = index,
-                           .law = {.rule = "gather-1",
-                                   .broken = "the index is larger than what it picks from",
-                                   .expected = "at most that, but along the dim itself"}});
+    constraints.push_back(
+        {.left = wanted,
+         .right = fusion.exprs.apply(Op::minimum, {wanted, mine}),
+         .op = what,
+         .axis = d,
+         .left_tensor = arg,
+         .right_tensor = index,
+         .law = {.rule = "gather-1",
+                 .broken = "the index is larger than its operand",
+                 .expected = "at most the size of the operand, except along the gathered dim"}});
   }
   Expr asked = fusion.exprs.constant(1);
   for (Expr extent : shape) asked = fusion.exprs.mul(asked, extent);
@@ -274,7 +275,7 @@ const Tensor* split_dim(Fusion& fusion, const Tensor* arg, int64_t dim, Expr out
   std::vector<Expr> wanted = {outer, inner};
   const auto rest = [&](Expr size) {
     FUSER_CHECK(!size->is_constant(0), Shape, "split-dim-2", what,
-                ": -1 beside a size of 0 could be anything\n  ", where(*arg));
+                ": -1 is ambiguous next to a size of 0\n  ", where(*arg));
     return quotient(fusion.exprs, extent, size);
   };
   if (is_open(outer)) outer = rest(inner);
@@ -282,7 +283,7 @@ const Tensor* split_dim(Fusion& fusion, const Tensor* arg, int64_t dim, Expr out
   const Expr product = fusion.exprs.mul(outer, inner);
   FUSER_CHECK(product == extent || !product->is_constant() || !extent->is_constant(), Shape,
               "split-dim-3", what, ": axis ", dim, " has size ", to_string(extent),
-              ", the product of the sizes is ", to_string(product), "\n  ", where(*arg));
+              ", expected the product of the sizes, ", to_string(product), "\n  ", where(*arg));
   if (product != extent) rules::require(fusion, what, arg, dim, extent, product, rules::split_law);
   std::vector<Expr> shape = arg->shape;
   shape[dim] = outer;
@@ -295,21 +296,21 @@ const Tensor* merge_dims(Fusion& fusion, const Tensor* arg, int64_t dim, Expr si
                          std::string location) {
   const std::string what = text("merge_dims(t", arg->id, ", ", dim, ")");
   dim = rules::dim_of(what, "merge-dims-1", *arg, dim);
-  FUSER_CHECK(dim + 1 < arg->rank(), Shape, "merge-dims-1", what, ": no dim follows dim ", dim,
-              "\n  ", where(*arg));
+  FUSER_CHECK(dim + 1 < arg->rank(), Shape, "merge-dims-1", what, ": expected a dim after dim ",
+              dim, "\n  ", where(*arg));
   const Expr product = fusion.exprs.mul(arg->shape[dim], arg->shape[dim + 1]);
   const bool is_open = !size || size->is_constant(-1);
   if (!is_open) check_size(what, "merge-dims-2", size);
   const Expr wanted = is_open ? fusion.exprs.constant(-1) : fusion.exprs.cast(DType::Int64, size);
   size = is_open ? product : wanted;
   FUSER_CHECK(product == size || !product->is_constant() || !size->is_constant(), Shape,
-              "merge-dims-2", what, ": the dims have ", to_string(product),
-              " elements together, expected ", to_string(size), "\n  ", where(*arg));
+              "merge-dims-2", what, ": the product of the sizes is ", to_string(product),
+              ", expected ", to_string(size), "\n  ", where(*arg));
   if (product != size)
     rules::require(fusion, what, arg, dim, product, size,
                    {.rule = "merge-dims-2",
-                    .broken = "the dims have another number of elements together",
-                    .expected = "as many elements as before"});
+                    .broken = "the dims have another number of elements",
+                    .expected = "an equal number of elements"});
   std::vector<Expr> shape = arg->shape;
   shape[dim] = size;
   shape.erase(shape.begin() + dim + 1);

@@ -108,7 +108,7 @@ const Tensor* flip(Fusion& fusion, const Tensor* arg, std::span<const int64_t> d
   for (int64_t d : dims) sorted.push_back(rules::dim_of(what, "flip-1", *arg, d));
   std::sort(sorted.begin(), sorted.end());
   FUSER_CHECK(std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end(), Shape, "flip-2",
-              what, ": a dim is named twice\n  ", where(*arg));
+              what, ": a dim is given twice\n  ", where(*arg));
   return append(fusion, arg->dtype, arg->shape, Flip{.arg = arg, .dims = std::move(sorted)},
                 std::move(location));
 }
@@ -127,8 +127,9 @@ const Tensor* pad(Fusion& fusion, const Tensor* arg, std::span<const Expr> befor
     Exprs& exprs = fusion.exprs;
     shape.push_back(exprs.add(exprs.add(arg->shape[d], p.before[d]), p.after[d]));
     FUSER_CHECK(!shape[d]->is_constant() || shape[d]->value.integer >= 0, Shape, "pad-3", what,
-                ": axis ", d, " would get a size of ", to_string(shape[d]), "\n  ", where(*arg),
-                "\n  hint: negative widths remove elements, no more than there are");
+                ": axis ", d, " has a computed size of ", to_string(shape[d]),
+                "; expected at least 0\n  ", where(*arg),
+                "\n  hint: negative widths remove at most all elements");
   }
   return append(fusion, arg->dtype, std::move(shape), std::move(p), std::move(location));
 }
@@ -158,7 +159,7 @@ const Tensor* cat(Fusion& fusion, std::span<const Tensor* const> args, int64_t d
       if (mine == shape[d]) continue;
       FUSER_CHECK(!(mine->is_constant() && shape[d]->is_constant()), Shape, "cat-5", what,
                   ": axis ", d, " has sizes ", to_string(shape[d]), " and ", to_string(mine),
-                  "; expected equal sizes but in axis ", dim, rules::lines(operands));
+                  "; expected equal sizes except in axis ", dim, rules::lines(operands));
       constraints.push_back(
           {.left = shape[d],
            .right = mine,
@@ -167,7 +168,7 @@ const Tensor* cat(Fusion& fusion, std::span<const Tensor* const> args, int64_t d
            .left_tensor = owner[d],
            .right_tensor = t,
            .law = {.rule = "cat-5",
-                   .broken = "sizes differ outside of the dim along which it goes",
+                   .broken = "sizes differ in another dim than the concatenated one",
                    .expected = "equal sizes"}});
       if (mine->is_constant()) {  // the better name for both
         shape[d] = mine;

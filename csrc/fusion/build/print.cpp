@@ -135,7 +135,7 @@ struct Printer {
     if (e->is_symbol(Symbol::Size))
       return text("fd.ops.size(T", fusion.inputs[e->a]->id, ", ", e->b, ")");
     const auto it = names.find(e);
-    FUSER_ASSERT(it != names.end(), "a definition holds ", to_string(e));
+    FUSER_ASSERT(it != names.end(), "a definition contains ", to_string(e));
     return it->second;
   }
 

@@ -26,10 +26,10 @@ std::string lines(std::span<const Operand> args) {
 
 const Tensor* append(Fusion& fusion, DType dtype, std::vector<Expr> shape, Definition definition,
                      std::string location) {
-  FUSER_CHECK(shape.size() <= max_rank, Unsupported, "rank-1", "t", fusion.tensors.size(),
-              " would have ", shape.size(), " dims, at most ", max_rank, " are supported",
+  FUSER_CHECK(shape.size() <= max_rank, Unsupported, "rank-1", "t", fusion.tensors.size(), " has ",
+              shape.size(), " dims, expected at most ", max_rank,
               location.empty() ? "" : "\n  defined at " + location,
-              "\n  hint: merge some with reshape()");
+              "\n  hint: merge dims with reshape()");
   fusion.tensors.push_back({.id = static_cast<int>(fusion.tensors.size()),
                             .dtype = dtype,
                             .shape = std::move(shape),
@@ -70,7 +70,7 @@ void check_value(const std::string& what, Expr value, DType dtype, bool unsigned
   FUSER_CHECK(from != Kind::Complex || to == Kind::Complex || to == Kind::Bool, DType, "cast-1",
               what, ": ", to_string(value), " as ", row(dtype).torch,
               ": casting complex to real discards the imaginary part\n"
-              "  hint: take fd.ops.real(...) first");
+              "  hint: use fd.ops.real(...) first");
   if (value->is_constant() && from == Kind::Int && to == Kind::Int)
     check_narrowed({.dtype = dtype, .unsigned_wraps = unsigned_wraps, .op = what},
                    value->value.integer);
@@ -92,7 +92,7 @@ void check_narrowed(const Narrowed& rule, int64_t value) {
   const bool wraps =
       rule.unsigned_wraps && rule.dtype == DType::UInt8 && value < 0 && value >= -255;
   FUSER_CHECK(wraps || wrap(rule.dtype, value) == value, DType, "scalar-fits-1", rule.op, ": ",
-              value, " does not fit into ", row(rule.dtype).torch, "\n  hint: take a wider type");
+              value, " is out of range for ", row(rule.dtype).torch, "\n  hint: use a wider type");
 }
 
 std::string size_text(Expr size) {

@@ -56,8 +56,8 @@ void require(Fusion& fusion, const std::string& what, const Tensor* arg, int64_t
 
 // Rule of a split: the product of the new sizes equals the old size.
 inline constexpr Constraint::Law split_law = {.rule = "split-dim-3",
-                                              .broken = "the sizes have another product",
-                                              .expected = "as many elements as before"};
+                                              .broken = "the product of the sizes differs",
+                                              .expected = "an equal number of elements"};
 
 // Returns the first dim of this size, or -1.
 int dim_of_size(const Tensor* t, Expr size);

@@ -118,7 +118,7 @@ Refined extract(const std::vector<Axis>& axes, const std::vector<Value>& values,
         value.at,
         [&](Expr e) { gone = gone || (e->is_symbol(Symbol::Indirect) && image[e->a] < 0); },
         bit(Symbol::Indirect));
-    FUSER_ASSERT(!gone || !read, "a value is read at coordinates that are not computed");
+    FUSER_ASSERT(!gone || !read, "a value is used at coordinates that are not computed");
     if (gone) {
       value.tensor = nullptr;
       value.at.clear();

@@ -270,7 +270,7 @@ Op op_of_two(ReduceOp op) {
     case ReduceOp::all:
       return Op::logical_and;
     default:
-      FUSER_ASSERT(false, row(op).name, " is no op of two elements");
+      FUSER_ASSERT(false, row(op).name, " does not combine two elements");
   }
 }
 
@@ -357,7 +357,7 @@ void KernelBuilder::compute(const Point& p) {
       append(p, t.dtype, Project{of, result->index}, refined_.values[of].axes);
     }
   } else {
-    FUSER_ASSERT(false, "t", t.id, " has no value of its own");
+    FUSER_ASSERT(false, "t", t.id, " has no value");
   }
 }
 

@@ -92,7 +92,7 @@ std::vector<Refined> fission(Fusion& fusion, Refined& whole) {
   std::optional<Refined> shorter = single_pass(whole);
   Refined& from = shorter ? *shorter : whole;
   const auto sets = reduction_sets(from);
-  FUSER_ASSERT(sets, "what is to be cut is no kernel");
+  FUSER_ASSERT(sets, "fission expects valid sets of reduced axes");
   const std::vector<AxisSet> overs = reduced_sets(from);
   const std::vector<uint8_t> fed = fed_by(from, overs);
   uint8_t by_rows = 0, by_columns = 0;

@@ -247,7 +247,7 @@ struct Maker {
   Problem make(Refined refined, const std::vector<AxisId>* axes) {
     p.refined = std::move(refined);
     const auto sets = reduction_sets(p.refined);
-    FUSER_ASSERT(sets, "what is to be scheduled is no kernel");
+    FUSER_ASSERT(sets, "a kernel expects valid sets of reduced axes");
     p.reduced = sets->rows;
     p.columns = sets->columns;
     std::vector<std::vector<int>> tellers = reads();
@@ -297,7 +297,7 @@ Problem make_problem(const Fusion& fusion, Refined refined, const std::vector<La
   };
   FUSER_ASSERT(std::equal(p.buffers.begin(), p.buffers.end(), p.single_pass->buffers.begin(),
                           p.single_pass->buffers.end(), same),
-               "both forms of a kernel use the same buffers");
+               "the two forms of a kernel have different buffers");
   return p;
 }
 

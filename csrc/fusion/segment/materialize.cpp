@@ -191,7 +191,7 @@ std::vector<const Tensor*> incompatible_reductions(const KernelBuilder& group) {
   if (reduction_sets(r)) return {};
   const std::vector<AxisSet> overs = reduced_sets(r);
   FUSER_ASSERT(overs.size() == 2, "an output alone reduces ", overs.size(),
-               " sets of axes and is no kernel");
+               " sets of axes, expected 2");
   const std::vector<uint8_t> fed = fed_by(r, overs);
   const Store& store = r.stores[0];
   const uint8_t nearest = fed[store.access.value];

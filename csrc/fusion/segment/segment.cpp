@@ -134,24 +134,24 @@ struct Segmenter {
   };
   Refusal refusal(KernelBuilder& group, const Tensor* root) {
     if (!group.repeated.empty())
-      return {rare(group.repeated), "it would be computed at many places of the kernel"};
+      return {rare(group.repeated), "the kernel would compute it at many coordinates"};
     const char* why =
-        "its reduction is over axes that are neither those reduced nor those kept there";
+        "it reduces axes that are neither the reduced nor the kept axes of the kernel";
     std::vector<const Tensor*> refused = group.refused;
     if (refused.empty()) {
-      why = "its reduction is needed for an index that decides nothing";
+      why = "its reduction is dead, because it only computes an index into a broadcast tensor";
       refused = dead_reductions(group.refined());
     }
     if (refused.empty()) {
-      why = "rows and columns are reduced, and both are waited for";
+      why = "the kernel reduces rows and columns, and other values depend on both results";
       refused = incompatible_reductions(group);
     }
     if (!refused.empty()) return {to_materialize(group, refused, root), why, false};
     if (refused = stored_instead(group, root); !refused.empty())
       return {refused,
-              "kernels before it compute it too, which takes longer than to store and read it"};
+              "earlier kernels compute it too, and recomputation costs more than loading it"};
     return {over_budget(group, root, rematerializes(group) ? 2 : 1),
-            "a kernel holds 512 statements, 8192 issue slots of ops and 96 tensors"};
+            "a kernel has at most 512 values, 8192 issue slots per element and 96 tensors"};
   }
 
   Alone build(int output) {
@@ -173,8 +173,7 @@ struct Segmenter {
       const auto [refused, why, for_all] = refusal(out.group, root);
       for (const Tensor* r : refused)
         fusion_breaks.push_back(
-            {.tensor = r->id,
-             .why = text("handed over in memory to the kernel of T", t->id, ": ", why)});
+            {.tensor = r->id, .why = text("materialized for the kernel of T", t->id, ": ", why)});
       if (for_all)
         for (const Tensor* r : refused) {
           large.insert(r->id);
@@ -192,7 +191,7 @@ struct Segmenter {
       const size_t before = materialized.size();
       for (const Tensor* r : refused) materialized.insert(r->id);
       FUSER_ASSERT(materialized.size() > before && !(t == root && materialized.count(t->id)), "t",
-                   t->id, " cannot be cut further");
+                   t->id, " cannot be split further");
     }
   }
 
@@ -231,7 +230,7 @@ struct Segmenter {
     constexpr size_t most_tries = 4;
     level[output] = at_level;
     const Tensor* t = fusion.outputs[output].tensor;
-    const char* why = "no axes in common are offered by a tensor that both read";
+    const char* why = "the tensors that both read give them no axes in common";
     bool offered = false;
     std::vector<size_t>& candidates = groups_of[{graph.component[t->id], at_level}];
     for (size_t tries = 0; tries < std::min(most_tries, candidates.size()); ++tries) {
@@ -250,9 +249,10 @@ struct Segmenter {
         const bool taken = g.add(output, at, true);
         if (taken && (!own || (reduction_sets(g.refined()) && is_worth(g, before, own->group))))
           return;
-        why = !g.repeated.empty() ? "one kernel would compute what both need at many places"
-              : fits(g)           ? "their reductions do not go together"
-                                  : "one kernel would be too large";
+        why = !g.repeated.empty()
+                  ? "one kernel would compute their common operands at many coordinates"
+              : fits(g) ? "one kernel cannot compute the reductions of both"
+                        : "one kernel would be too large";
         g.restore(std::move(state));
       }
     }
@@ -328,8 +328,7 @@ struct Segmenter {
       const auto& d = std::get<Library>(first->definition);
       fusion_breaks.push_back({.tensor = first->id,
                                .why = text("torch computes ", row(d.op).name,
-                                           ": its operands and "
-                                           "results lie in memory")});
+                                           ": its operands and results are materialized")});
       it->second.level = at_level;
       call = {.op = d.op, .attributes = d.attributes, .given = {}, .args = {}, .outputs = {}};
       for (size_t i = 0; i < d.given.size(); ++i)
@@ -401,13 +400,12 @@ struct Segmenter {
   void check_size(const KernelBuilder& g) const {
     const Refined& r = g.refined();
     FUSER_CHECK(static_cast<int>(r.values.size()) <= max_values, Unsupported, "kernel-size-1",
-                "kernel too large: ", r.values.size(), " statements are needed for output t",
-                fusion.outputs[r.stores[0].output].tensor->id, ", a kernel holds ", max_values,
-                "\n  hint: split the definition in two, handing over an intermediate tensor");
+                "kernel too large: ", r.values.size(), " values for output t",
+                fusion.outputs[r.stores[0].output].tensor->id, "; expected at most ", max_values,
+                "\n  hint: split the definition in two at an intermediate tensor");
     FUSER_CHECK(g.reads_and_stores() <= max_buffers, Unsupported, "kernel-size-2",
-                "kernel too large: ", g.reads_and_stores(),
-                " tensor accesses are needed, a kernel holds ", max_buffers,
-                "\n  hint: split the definition in two, handing over an intermediate tensor");
+                "kernel too large: ", g.reads_and_stores(), " tensor accesses; expected at most ",
+                max_buffers, "\n  hint: split the definition in two at an intermediate tensor");
   }
 };
 

@@ -343,7 +343,7 @@ struct Builder {
 }  // namespace
 
 KernelIR build_pointwise(const Problem& problem, const Schedule& schedule, bool index64) {
-  FUSER_ASSERT(schedule.stages.size() == 1, "loops() knows one stage, got ",
+  FUSER_ASSERT(schedule.stages.size() == 1, "build_pointwise() expects one stage, got ",
                schedule.stages.size());
   Builder b{.problem = problem,
             .schedule = schedule,

@@ -456,7 +456,7 @@ void Builder::compute_row(Body& body) {
     Expr parity = alternate ? exprs().mod(var(row_var), constant(2)) : nullptr;
     combine(body, reduced, parity);
     if (splits) {
-      FUSER_ASSERT(phases.count == 1, "a reduction over the grid is the last one");
+      FUSER_ASSERT(phases.count == 1, "a grid reduction must be the last phase");
       last_block(body, reduced, known);
       return;
     }

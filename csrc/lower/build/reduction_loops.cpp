@@ -90,7 +90,7 @@ void Builder::compute(ValueId v, Known& known, Body& body, Expr lane) {
     }
     // A read at a loaded coordinate moves one element at a time.
     const MemoryAccess& a = problem.accesses[access_of[v]];
-    FUSER_ASSERT(is_loaded(a), "value ", v, " is read too late");
+    FUSER_ASSERT(is_loaded(a), "value ", v, " is used before it is loaded");
     int& array = elements_of[access_of[v]];
     if (array < 0) array = new_array(name_of("r", access_of[v]), a.dtype, 1);
     const Mask g = mask(axes_of(problem, a), lane);
@@ -227,7 +227,7 @@ void Builder::assign_output(Body& body, int access, Expr lane, const Known& know
 }
 
 void Builder::keep(Body& body, ValueId v, Expr lane, Expr value) {
-  FUSER_ASSERT(serial_var < 0, "value ", v, " is kept of a row that is walked in a loop");
+  FUSER_ASSERT(serial_var < 0, "value ", v, " is persistent in a looped row");
   int& array = kept_of[v];
   if (array < 0) array = new_array(text("r_v", v), value->dtype, unroll * vector);
   body.push_back({Assign{.array = array, .element = element(lane, vector), .value = value}});

@@ -65,7 +65,7 @@ ThreadMapping Builder::make_mapping(const Stage& stage) {
       w.stride.insert(w.stride.begin(), inner[l.dim]);
     } else {
       FUSER_ASSERT(l.bind == Bind::ThreadX || l.bind == Bind::ThreadY,
-                   "stages() knows grid, thread, unrolled and vector loops");
+                   "build_staged() supports grid, thread, unrolled and vector loops");
       Expr thread = exprs().div(exprs().symbol(Symbol::Thread, 0), constant(threads));
       threads *= l.extent;
       if (l.bind == Bind::ThreadX) w.threads_x = static_cast<int>(l.extent);
@@ -117,7 +117,7 @@ Offset Builder::start_behind(const ThreadMapping& w, DimId dim, int64_t unit, Bo
   if (!schedule.dims[dim].store_line) return [](Expr) -> Expr { return nullptr; };
   Expr origin = import(kernel, schedule.dims[dim].origin);
   const auto form = linear_in_dims(exprs(), w.axes, origin);
-  FUSER_ASSERT(form, "rows that are aligned start at ", to_string(origin));
+  FUSER_ASSERT(form, "unsupported origin of aligned rows: ", to_string(origin));
   Expr first = index_let(body, address(exprs(), w.start, origin, nullptr));
   return [=, this, &w](Expr lane) {
     Expr at = first;

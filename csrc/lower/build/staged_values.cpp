@@ -20,7 +20,7 @@ void Builder::declare_staged_values() {
     };
     StagedValue c{.value = stored.value};
     while (!computes(schedule.stages[c.from])) ++c.from;
-    FUSER_ASSERT(c.from + 1 < mappings.size(), "a value of the last stage crosses to no other");
+    FUSER_ASSERT(c.from + 1 < mappings.size(), "a value of the last stage is not staged");
     c.along = mappings[c.from + 1].lane_dim;
     c.across = mappings[c.from].lane_dim;
     c.run = mappings[c.from + 1].lanes;
@@ -57,7 +57,8 @@ const Loop* Builder::turned_loop(const ThreadMapping& w, const StagedValue& c) c
   const Loop* out = nullptr;
   for (const Loop& l : w.steps)
     if (l.dim == c.along) out = &l;
-  FUSER_ASSERT(out && out->extent == c.held, "value ", c.value, " is turned by runs of ", c.held);
+  FUSER_ASSERT(out && out->extent == c.held, "value ", c.value, " is transposed in runs of ",
+               c.held);
   return out;
 }
 

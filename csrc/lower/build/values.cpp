@@ -51,7 +51,7 @@ Expr arithmetic(const Problem& problem, KernelIR& kernel, ValueId v,
         } else if constexpr (std::is_same_v<H, Splat>) {
           return import(kernel, how.scalar);
         } else {
-          FUSER_ASSERT(false, "value ", v, " is not computed from its operands alone");
+          FUSER_ASSERT(false, "value ", v, " has another kind of definition than its operands");
         }
       },
       value.how);

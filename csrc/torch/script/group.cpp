@@ -208,7 +208,7 @@ void sign(const c10::IValue& v, ArgumentRole role, Signed also, Signature& out) 
     out.push_back(static_cast<int64_t>(device.type()) << 8 | (device.index() & 0xff));
   } else {
     throw Fault(FaultKind::Unsupported, "script-argument",
-                text("a fused group was given a ", v.tagKind()));
+                text("unsupported argument of a fused group: ", v.tagKind()));
   }
 }
 

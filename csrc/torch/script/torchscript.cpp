@@ -254,23 +254,21 @@ PYBIND11_MODULE(_torchscript, m) {
   using namespace fuser;
   py::module_::import("fuser._torch");  // class of executors
   m.def("install", &install, py::arg("adapter"),
-        "Registers pass and operators with torch, once for the process.");
-  m.def(
-      "set_rules", &set_rules, py::arg("cuda"), py::arg("cpu"), py::arg("single_nodes"),
-      py::arg("siblings"), py::arg("ops"), py::arg("forms"), py::arg("out_of_place"),
-      py::arg("makers"),
-      "What the pass takes from now on. single_nodes: a node that computes is a group by itself. "
-      "siblings: groups that read the same tensor are joined. ops: by overload, whether it "
-      "computes, what its sizes are (0 unknown, 1 those of the first tensor, 2 of all, "
-      "broadcast), and whether it gives bools. forms: of some ops the arguments that must be a "
-      "text or None, and whether tensors of half and of complex types are taken. out_of_place: by "
-      "kind, ops that stand in for their forms in place, whether for all types, and whether only "
-      "the form in place keeps its result for its gradient. makers: by "
-      "kind, ops whose results are new and not kept for gradients, and whether always of real "
-      "floats.");
+        "Registers pass and operators with torch, once per process.");
+  m.def("set_rules", &set_rules, py::arg("cuda"), py::arg("cpu"), py::arg("single_nodes"),
+        py::arg("siblings"), py::arg("ops"), py::arg("forms"), py::arg("out_of_place"),
+        py::arg("makers"),
+        "Sets the rules of the pass. single_nodes: fuse groups of a single compute node. siblings: "
+        "join groups that read the same tensor. ops: by overload, whether it computes, its sizes "
+        "(0 unknown, 1 from the first tensor, 2 broadcast of all), and whether it returns bools. "
+        "forms: by op, arguments that must be a string or None, and whether half and complex "
+        "tensors are accepted. out_of_place: by kind, ops that replace their in-place forms, "
+        "whether for all types, and whether only the in-place form saves its result for the "
+        "gradient. makers: by kind, ops whose results are new and not saved for gradients, and "
+        "whether they are always real floats.");
   m.def("compare", &compare, py::arg("unfused"), py::arg("look"),
-        "From now on look(results, results of the unfused graph, graph as text) is called after "
-        "each fused run; without `unfused` the second list is empty. None: nothing is.");
+        "Calls look(results, results of the unfused graph, graph as text) after each fused run, or "
+        "nothing for None. Without `unfused` the second list is empty.");
   m.def("counters", [] {
     const GroupCounters& c = group_counters();
     py::dict out;
