@@ -150,7 +150,7 @@ def test_plan_2() -> None:
     with pytest.raises(UserError) as caught:
         fd.execute(given, plan=Plan(scheduler="pointwise", unroll=2))
     assert caught.value.rule == "plan-2"
-    assert str(caught.value).startswith("plan: no field unroll in pointwise(threads=")
+    assert str(caught.value).startswith("plan: no field unroll; planned: pointwise(threads=")
 
 
 def test_plan_3() -> None:
