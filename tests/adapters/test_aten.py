@@ -77,7 +77,7 @@ def test_bind() -> None:
         ("aten.mkldnn.default", [], aten.NO_ROW),
         ("aten.add.Tensor", [torch.ones(3), torch.ones(3, device="meta"), 1], "tensors on"),
         ("aten.sub.Tensor", [torch.ones(3) > 0, torch.ones(3) > 0], "bool"),
-        ("aten.index.Tensor", [torch.ones(3), [torch.ones(3) > 0]], "masks"),
+        ("aten.index.Tensor", [torch.ones(3), [torch.ones(3) > 0]], "by a mask"),
         (
             "aten.view_as_complex.default",
             [torch.ones(3, 2).half()],
@@ -100,7 +100,7 @@ def test_refusal(name: str, args: list, reason: str) -> None:
     ("name", "dtype", "number", "reason"),
     [
         ("aten.sub.Scalar", torch.bool, 1, "None"),
-        ("aten.sub.Scalar", torch.bool, True, "bool numbers"),
+        ("aten.sub.Scalar", torch.bool, True, "subtraction of bools"),
         ("aten.sub.Scalar", torch.bool, 1.0, "None"),
         ("aten.bitwise_and.Scalar", torch.int64, 1, "None"),
         ("aten.bitwise_and.Scalar", torch.int64, 1.0, "not defined on float32"),
