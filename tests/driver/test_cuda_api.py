@@ -210,7 +210,7 @@ def test_refused_launch_names_the_shape_and_the_limits(run: Run) -> None:
         "cuda-launch invalid argument (CUDA_ERROR_INVALID_VALUE): launch of k",
         "grid 2 x 1 x 1, block 4096 x 1 x 1, 64 bytes of dynamic shared memory",
         "at most 1024 threads per block and 48640 bytes",
-        "40 registers and 512 bytes",
+        "40 registers per thread and 512 bytes",
         "NVIDIA Fake 0 (sm_90",
         "232448",
     ):
