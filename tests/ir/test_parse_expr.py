@@ -71,7 +71,7 @@ BODY = "  array r f32 4\n  buffer g f32 read\n  array s f32 1 state welford\n"
             "expected operands of int64 (write add(x, y) for operands of f32)",
         ),
         ("v0 = 1 < 2 < 3", 14, "expected operands of int64 (write lt(x, y) for operands of bool)"),
-        ("v0 : f32 = add(r[0])", 22, "expected ',': add takes 2 operands, got ')'"),
+        ("v0 : f32 = add(r[0])", 22, "expected ',': add expects 2 operands, got ')'"),
         ("v0 : f32 = add(r[0], r[1], r[2])", 28, "expected ')', got ','"),
         ("v0 : f32 = neg()", 18, "expected an expression, got ')'"),
         ("v0 : f16 = f16(r[0], 1)", 22, "expected ')', got ','"),
