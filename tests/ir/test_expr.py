@@ -257,7 +257,7 @@ def test_result_dtypes(a: Arena) -> None:
 
 
 def test_wrong_number_of_operands(a: Arena) -> None:
-    with pytest.raises(InternalError, match="add takes 2 operands, got 3"):
+    with pytest.raises(InternalError, match="add expects 2 operands, got 3"):
         a.add(a.var(0), a.var(1), a.var(2))
 
 

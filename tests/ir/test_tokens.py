@@ -50,7 +50,7 @@ def test_bad_floats(number: str) -> None:
 @pytest.mark.parametrize("bits", ["0x7ff0000000000000", "7ff8000000000001", "0x1", "0xg", "nan"])
 def test_bad_nan(bits: str) -> None:
     message = error_of(HEAD + f"  v0 : f32 = nan({bits}):f32\n}}\n")
-    assert "line 2, column 18: expected the bits of a NaN of float64" in message
+    assert "line 2, column 18: expected the bits of a float64 NaN" in message
 
 
 @pytest.mark.parametrize("name", ["v", "v01", "v-1", "v2147483647", "v99999999999", "w0"])
