@@ -30,6 +30,8 @@ def test_a_plan_of_another_scheduler_is_refused() -> None:
     x = torch.ones(8)
     plan = fd.plan([x])
     assert isinstance(plan, Plan)
-    with pytest.raises(UserError, match="scheduler=reduction is not allowed; expected pointwise") as caught:
+    with pytest.raises(
+        UserError, match="scheduler=reduction is not allowed; expected pointwise"
+    ) as caught:
         fd.fec.executor.execute([x], None, {**plan, "scheduler": "reduction"})
     assert caught.value.rule == "plan-1"
