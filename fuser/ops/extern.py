@@ -101,7 +101,7 @@ class Extern(Shapes):
             return self.library("grouped_mm", [mat1, mat2, _index(self, offsets, DataType.Int32)])
         if scale1 is None or scale2 is None:
             raise UserError(
-                "grouped_mm(): expected both scale1 and scale2, or none, got one",
+                "grouped_mm(): expected both scale1 and scale2 or neither, got one of them",
                 rule="grouped-mm-2",
             )
         return self.scaled_grouped_mm(mat1, mat2, offsets, scale1, scale2, dtype)
