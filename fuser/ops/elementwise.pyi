@@ -17,8 +17,8 @@ class Elementwise:
     @overload
     def real(self, x: _Value, /) -> Scalar:
         """real(x), elementwise.
-        Types: bool, int, float, complex; the result is the type of the operand, half types too;
-        complex gives its real type.
+        Types: bool, int, float, complex; the result is the type of the operand, including half
+        types; complex gives its real type.
         Accuracy: exact, or correctly rounded. A NaN operand gives NaN.
         """
     @overload
@@ -26,8 +26,8 @@ class Elementwise:
     @overload
     def imag(self, x: _Value, /) -> Scalar:
         """imag(x), elementwise.
-        Types: complex; the result is the type of the operand, half types too; complex gives its
-        real type.
+        Types: complex; the result is the type of the operand, including half types; complex gives
+        its real type.
         Accuracy: exact, or correctly rounded. A NaN operand gives NaN.
         """
     @overload
@@ -78,7 +78,8 @@ class Elementwise:
     @overload
     def neg(self, x: _Value, /) -> Scalar:
         """neg(x), elementwise.
-        Types: int, float, complex; the result is the common type of the operands, half types too.
+        Types: int, float, complex; the result is the common type of the operands, including half
+        types.
         Accuracy: exact, or correctly rounded. A NaN operand gives NaN.
         """
     @overload
@@ -86,8 +87,8 @@ class Elementwise:
     @overload
     def abs(self, x: _Value, /) -> Scalar:
         """abs(x), elementwise.
-        Types: int, float, complex; the result is the type of the operand, half types too; complex
-        gives its real type.
+        Types: int, float, complex; the result is the type of the operand, including half types;
+        complex gives its real type.
         Accuracy: exact, or correctly rounded. A NaN operand gives NaN.
         """
     @overload
@@ -95,7 +96,8 @@ class Elementwise:
     @overload
     def sign(self, x: _Value, /) -> Scalar:
         """sign(x), elementwise.
-        Types: bool, int, float; the result is the common type of the operands, half types too.
+        Types: bool, int, float; the result is the common type of the operands, including half
+        types.
         Accuracy: exact, or correctly rounded. A NaN operand gives NaN.
         """
     @overload
@@ -104,7 +106,7 @@ class Elementwise:
     def truediv(self, a: _Value, b: _Value, /) -> Scalar:
         """truediv(a, b), elementwise.
         Types: float, complex, bool and int as float32; the result is the common type of the
-        operands, where bool and integers count as float32.
+        operands, with bool and integers promoted to float32.
         Accuracy: exact, or correctly rounded. A NaN operand gives NaN.
         """
     @overload
@@ -181,7 +183,7 @@ class Elementwise:
     def reciprocal(self, x: _Value, /) -> Scalar:
         """reciprocal(x), elementwise.
         Types: float, complex, bool and int as float32; the result is the common type of the
-        operands, where bool and integers count as float32.
+        operands, with bool and integers promoted to float32.
         Accuracy: exact, or correctly rounded. A NaN operand gives NaN.
         """
     @overload
@@ -201,7 +203,7 @@ class Elementwise:
     def lerp(self, start: _Value, end: _Value, weight: _Value, /) -> Scalar:
         """lerp(start, end, weight), elementwise.
         Types: float, complex, bool and int as float32; the result is the common type of the
-        operands, where bool and integers count as float32.
+        operands, with bool and integers promoted to float32.
         Accuracy: within 3 ULP in float32. A NaN operand gives NaN.
         """
     @overload
@@ -213,7 +215,7 @@ class Elementwise:
     @overload
     def ceil(self, x: _Value, /) -> Scalar:
         """ceil(x), elementwise.
-        Types: int, float; the result is the common type of the operands, half types too.
+        Types: int, float; the result is the common type of the operands, including half types.
         Accuracy: exact, or correctly rounded. A NaN operand gives NaN.
         """
     @overload
@@ -221,7 +223,7 @@ class Elementwise:
     @overload
     def floor(self, x: _Value, /) -> Scalar:
         """floor(x), elementwise.
-        Types: int, float; the result is the common type of the operands, half types too.
+        Types: int, float; the result is the common type of the operands, including half types.
         Accuracy: exact, or correctly rounded. A NaN operand gives NaN.
         """
     @overload
@@ -229,7 +231,7 @@ class Elementwise:
     @overload
     def round(self, x: _Value, /) -> Scalar:
         """round(x), elementwise.
-        Types: int, float; the result is the common type of the operands, half types too.
+        Types: int, float; the result is the common type of the operands, including half types.
         Accuracy: exact, or correctly rounded. A NaN operand gives NaN.
         """
     @overload
@@ -237,7 +239,7 @@ class Elementwise:
     @overload
     def trunc(self, x: _Value, /) -> Scalar:
         """trunc(x), elementwise.
-        Types: int, float; the result is the common type of the operands, half types too.
+        Types: int, float; the result is the common type of the operands, including half types.
         Accuracy: exact, or correctly rounded. A NaN operand gives NaN.
         """
     @overload
@@ -245,7 +247,7 @@ class Elementwise:
     @overload
     def frac(self, x: _Value, /) -> Scalar:
         """frac(x), elementwise.
-        Types: float; the result is the common type of the operands, half types too.
+        Types: float; the result is the common type of the operands, including half types.
         Accuracy: exact, or correctly rounded. A NaN operand gives NaN.
         """
     @overload
@@ -253,8 +255,8 @@ class Elementwise:
     @overload
     def copysign(self, x: _Value, sign: _Value, /) -> Scalar:
         """copysign(x, sign), elementwise.
-        Types: float, bool and int as float32; the result is the common type of the operands, where
-        bool and integers count as float32.
+        Types: float, bool and int as float32; the result is the common type of the operands, with
+        bool and integers promoted to float32.
         Accuracy: exact, or correctly rounded. A NaN x gives NaN; the sign of a NaN counts.
         """
     @overload
@@ -297,7 +299,7 @@ class Elementwise:
     @overload
     def relu(self, x: _Value, /) -> Scalar:
         """relu(x), elementwise.
-        Types: int, float; the result is the common type of the operands, half types too.
+        Types: int, float; the result is the common type of the operands, including half types.
         Accuracy: exact, or correctly rounded. A NaN operand gives NaN.
         """
     @overload
@@ -305,7 +307,7 @@ class Elementwise:
     @overload
     def clamp(self, x: _Value, min: _Value, max: _Value, /) -> Scalar:
         """clamp(x, min, max), elementwise.
-        Types: int, float; the result is the common type of the operands, half types too.
+        Types: int, float; the result is the common type of the operands, including half types.
         Accuracy: exact, or correctly rounded. A NaN operand gives NaN.
         """
     @overload
@@ -317,7 +319,7 @@ class Elementwise:
     @overload
     def threshold(self, x: _Value, thr: _Value, value: _Value, /) -> Scalar:
         """threshold(x, thr, value), elementwise.
-        Types: int, float; the result is the common type of the operands, half types too.
+        Types: int, float; the result is the common type of the operands, including half types.
         Accuracy: exact, or correctly rounded. A NaN operand gives NaN.
         """
     @overload
@@ -583,7 +585,7 @@ class Elementwise:
     def sqrt(self, x: _Value, /) -> Scalar:
         """sqrt(x), elementwise.
         Types: float, complex, bool and int as float32; the result is the common type of the
-        operands, where bool and integers count as float32.
+        operands, with bool and integers promoted to float32.
         Accuracy: exact, or correctly rounded. A NaN operand gives NaN.
         """
     @overload
@@ -592,7 +594,7 @@ class Elementwise:
     def rsqrt(self, x: _Value, /) -> Scalar:
         """rsqrt(x), elementwise.
         Types: float, complex, bool and int as float32; the result is the common type of the
-        operands, where bool and integers count as float32.
+        operands, with bool and integers promoted to float32.
         Accuracy: within 2 ULP in float32. A NaN operand gives NaN.
         """
     @overload
@@ -601,7 +603,7 @@ class Elementwise:
     def exp(self, x: _Value, /) -> Scalar:
         """exp(x), elementwise.
         Types: float, complex, bool and int as float32; the result is the common type of the
-        operands, where bool and integers count as float32.
+        operands, with bool and integers promoted to float32.
         Accuracy: within 2 ULP in float32. A NaN operand gives NaN.
         """
     @overload
@@ -610,7 +612,7 @@ class Elementwise:
     def exp2(self, x: _Value, /) -> Scalar:
         """exp2(x), elementwise.
         Types: float, complex, bool and int as float32; the result is the common type of the
-        operands, where bool and integers count as float32.
+        operands, with bool and integers promoted to float32.
         Accuracy: within 3 ULP in float32. A NaN operand gives NaN.
         """
     @overload
@@ -619,7 +621,7 @@ class Elementwise:
     def expm1(self, x: _Value, /) -> Scalar:
         """expm1(x), elementwise.
         Types: float, complex, bool and int as float32; the result is the common type of the
-        operands, where bool and integers count as float32.
+        operands, with bool and integers promoted to float32.
         Accuracy: within 2 ULP in float32. A NaN operand gives NaN.
         """
     @overload
@@ -628,7 +630,7 @@ class Elementwise:
     def log(self, x: _Value, /) -> Scalar:
         """log(x), elementwise.
         Types: float, complex, bool and int as float32; the result is the common type of the
-        operands, where bool and integers count as float32.
+        operands, with bool and integers promoted to float32.
         Accuracy: within 2 ULP in float32. A NaN operand gives NaN.
         """
     @overload
@@ -637,7 +639,7 @@ class Elementwise:
     def log1p(self, x: _Value, /) -> Scalar:
         """log1p(x), elementwise.
         Types: float, complex, bool and int as float32; the result is the common type of the
-        operands, where bool and integers count as float32.
+        operands, with bool and integers promoted to float32.
         Accuracy: within 2 ULP in float32. A NaN operand gives NaN.
         """
     @overload
@@ -646,7 +648,7 @@ class Elementwise:
     def log2(self, x: _Value, /) -> Scalar:
         """log2(x), elementwise.
         Types: float, complex, bool and int as float32; the result is the common type of the
-        operands, where bool and integers count as float32.
+        operands, with bool and integers promoted to float32.
         Accuracy: within 2 ULP in float32. A NaN operand gives NaN.
         """
     @overload
@@ -655,7 +657,7 @@ class Elementwise:
     def log10(self, x: _Value, /) -> Scalar:
         """log10(x), elementwise.
         Types: float, complex, bool and int as float32; the result is the common type of the
-        operands, where bool and integers count as float32.
+        operands, with bool and integers promoted to float32.
         Accuracy: within 3 ULP in float32. A NaN operand gives NaN.
         """
     @overload
@@ -664,7 +666,7 @@ class Elementwise:
     def sin(self, x: _Value, /) -> Scalar:
         """sin(x), elementwise.
         Types: float, complex, bool and int as float32; the result is the common type of the
-        operands, where bool and integers count as float32.
+        operands, with bool and integers promoted to float32.
         Accuracy: within 2 ULP in float32. A NaN operand gives NaN.
         """
     @overload
@@ -673,7 +675,7 @@ class Elementwise:
     def cos(self, x: _Value, /) -> Scalar:
         """cos(x), elementwise.
         Types: float, complex, bool and int as float32; the result is the common type of the
-        operands, where bool and integers count as float32.
+        operands, with bool and integers promoted to float32.
         Accuracy: within 2 ULP in float32. A NaN operand gives NaN.
         """
     @overload
@@ -682,7 +684,7 @@ class Elementwise:
     def tan(self, x: _Value, /) -> Scalar:
         """tan(x), elementwise.
         Types: float, complex, bool and int as float32; the result is the common type of the
-        operands, where bool and integers count as float32.
+        operands, with bool and integers promoted to float32.
         Accuracy: within 4 ULP in float32. A NaN operand gives NaN.
         """
     @overload
@@ -691,7 +693,7 @@ class Elementwise:
     def asin(self, x: _Value, /) -> Scalar:
         """asin(x), elementwise.
         Types: float, complex, bool and int as float32; the result is the common type of the
-        operands, where bool and integers count as float32.
+        operands, with bool and integers promoted to float32.
         Accuracy: within 4 ULP in float32. A NaN operand gives NaN.
         """
     @overload
@@ -700,7 +702,7 @@ class Elementwise:
     def acos(self, x: _Value, /) -> Scalar:
         """acos(x), elementwise.
         Types: float, complex, bool and int as float32; the result is the common type of the
-        operands, where bool and integers count as float32.
+        operands, with bool and integers promoted to float32.
         Accuracy: within 3 ULP in float32. A NaN operand gives NaN.
         """
     @overload
@@ -709,7 +711,7 @@ class Elementwise:
     def atan(self, x: _Value, /) -> Scalar:
         """atan(x), elementwise.
         Types: float, complex, bool and int as float32; the result is the common type of the
-        operands, where bool and integers count as float32.
+        operands, with bool and integers promoted to float32.
         Accuracy: within 2 ULP in float32. A NaN operand gives NaN.
         """
     @overload
@@ -717,8 +719,8 @@ class Elementwise:
     @overload
     def atan2(self, a: _Value, b: _Value, /) -> Scalar:
         """atan2(a, b), elementwise.
-        Types: float, bool and int as float32; the result is the common type of the operands, where
-        bool and integers count as float32.
+        Types: float, bool and int as float32; the result is the common type of the operands, with
+        bool and integers promoted to float32.
         Accuracy: within 3 ULP in float32. A NaN operand gives NaN.
         """
     @overload
@@ -729,7 +731,7 @@ class Elementwise:
     def sinh(self, x: _Value, /) -> Scalar:
         """sinh(x), elementwise.
         Types: float, complex, bool and int as float32; the result is the common type of the
-        operands, where bool and integers count as float32.
+        operands, with bool and integers promoted to float32.
         Accuracy: within 3 ULP in float32. A NaN operand gives NaN.
         """
     @overload
@@ -738,7 +740,7 @@ class Elementwise:
     def cosh(self, x: _Value, /) -> Scalar:
         """cosh(x), elementwise.
         Types: float, complex, bool and int as float32; the result is the common type of the
-        operands, where bool and integers count as float32.
+        operands, with bool and integers promoted to float32.
         Accuracy: within 3 ULP in float32. A NaN operand gives NaN.
         """
     @overload
@@ -747,7 +749,7 @@ class Elementwise:
     def tanh(self, x: _Value, /) -> Scalar:
         """tanh(x), elementwise.
         Types: float, complex, bool and int as float32; the result is the common type of the
-        operands, where bool and integers count as float32.
+        operands, with bool and integers promoted to float32.
         Accuracy: within 2 ULP in float32. A NaN operand gives NaN.
         """
     @overload
@@ -756,7 +758,7 @@ class Elementwise:
     def asinh(self, x: _Value, /) -> Scalar:
         """asinh(x), elementwise.
         Types: float, complex, bool and int as float32; the result is the common type of the
-        operands, where bool and integers count as float32.
+        operands, with bool and integers promoted to float32.
         Accuracy: within 3 ULP in float32. A NaN operand gives NaN.
         """
     @overload
@@ -765,7 +767,7 @@ class Elementwise:
     def acosh(self, x: _Value, /) -> Scalar:
         """acosh(x), elementwise.
         Types: float, complex, bool and int as float32; the result is the common type of the
-        operands, where bool and integers count as float32.
+        operands, with bool and integers promoted to float32.
         Accuracy: within 4 ULP in float32. A NaN operand gives NaN.
         """
     @overload
@@ -774,7 +776,7 @@ class Elementwise:
     def atanh(self, x: _Value, /) -> Scalar:
         """atanh(x), elementwise.
         Types: float, complex, bool and int as float32; the result is the common type of the
-        operands, where bool and integers count as float32.
+        operands, with bool and integers promoted to float32.
         Accuracy: within 3 ULP in float32. A NaN operand gives NaN.
         """
     @overload
@@ -783,7 +785,7 @@ class Elementwise:
     def sigmoid(self, x: _Value, /) -> Scalar:
         """sigmoid(x), elementwise.
         Types: float, complex, bool and int as float32; the result is the common type of the
-        operands, where bool and integers count as float32.
+        operands, with bool and integers promoted to float32.
         Accuracy: within 8 ULP in float32. A NaN operand gives NaN.
         """
     @overload
@@ -792,7 +794,7 @@ class Elementwise:
     def silu(self, x: _Value, /) -> Scalar:
         """silu(x), elementwise.
         Types: float, complex, bool and int as float32; the result is the common type of the
-        operands, where bool and integers count as float32.
+        operands, with bool and integers promoted to float32.
         Accuracy: within 8 ULP in float32. A NaN operand gives NaN.
         """
     @overload
@@ -800,8 +802,8 @@ class Elementwise:
     @overload
     def gelu_erf(self, x: _Value, /) -> Scalar:
         """gelu_erf(x), elementwise.
-        Types: float, bool and int as float32; the result is the common type of the operands, where
-        bool and integers count as float32.
+        Types: float, bool and int as float32; the result is the common type of the operands, with
+        bool and integers promoted to float32.
         Accuracy: within 13 ULP in float32. A NaN operand gives NaN.
         """
     @overload
@@ -809,8 +811,8 @@ class Elementwise:
     @overload
     def gelu_tanh(self, x: _Value, /) -> Scalar:
         """gelu_tanh(x), elementwise.
-        Types: float, bool and int as float32; the result is the common type of the operands, where
-        bool and integers count as float32.
+        Types: float, bool and int as float32; the result is the common type of the operands, with
+        bool and integers promoted to float32.
         Accuracy: within 8 ULP in float32. A NaN operand gives NaN.
         """
     @overload
@@ -818,8 +820,8 @@ class Elementwise:
     @overload
     def erf(self, x: _Value, /) -> Scalar:
         """erf(x), elementwise.
-        Types: float, bool and int as float32; the result is the common type of the operands, where
-        bool and integers count as float32.
+        Types: float, bool and int as float32; the result is the common type of the operands, with
+        bool and integers promoted to float32.
         Accuracy: within 2 ULP in float32. A NaN operand gives NaN.
         """
     @overload
@@ -827,17 +829,26 @@ class Elementwise:
     @overload
     def erfc(self, x: _Value, /) -> Scalar:
         """erfc(x), elementwise.
-        Types: float, bool and int as float32; the result is the common type of the operands, where
-        bool and integers count as float32.
+        Types: float, bool and int as float32; the result is the common type of the operands, with
+        bool and integers promoted to float32.
         Accuracy: within 5 ULP in float32. A NaN operand gives NaN.
         """
     @overload
     def erfc(self, x: Tensor, /) -> Tensor: ...
     @overload
+    def erfcx(self, x: _Value, /) -> Scalar:
+        """erfcx(x), elementwise.
+        Types: float, bool and int as float32; the result is the common type of the operands, with
+        bool and integers promoted to float32.
+        Accuracy: within 4 ULP in float32. A NaN operand gives NaN.
+        """
+    @overload
+    def erfcx(self, x: Tensor, /) -> Tensor: ...
+    @overload
     def erfinv(self, x: _Value, /) -> Scalar:
         """erfinv(x), elementwise.
-        Types: float, bool and int as float32; the result is the common type of the operands, where
-        bool and integers count as float32.
+        Types: float, bool and int as float32; the result is the common type of the operands, with
+        bool and integers promoted to float32.
         Accuracy: within 3 ULP in float32. A NaN operand gives NaN.
         """
     @overload
@@ -845,8 +856,8 @@ class Elementwise:
     @overload
     def erfcinv(self, x: _Value, /) -> Scalar:
         """erfcinv(x), elementwise.
-        Types: float, bool and int as float32; the result is the common type of the operands, where
-        bool and integers count as float32.
+        Types: float, bool and int as float32; the result is the common type of the operands, with
+        bool and integers promoted to float32.
         Accuracy: within 4 ULP in float32. A NaN operand gives NaN.
         """
     @overload
@@ -854,8 +865,8 @@ class Elementwise:
     @overload
     def lgamma(self, x: _Value, /) -> Scalar:
         """lgamma(x), elementwise.
-        Types: float, bool and int as float32; the result is the common type of the operands, where
-        bool and integers count as float32.
+        Types: float, bool and int as float32; the result is the common type of the operands, with
+        bool and integers promoted to float32.
         Accuracy: within 6 ULP in float32. A NaN operand gives NaN.
         """
     @overload

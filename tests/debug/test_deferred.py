@@ -132,7 +132,7 @@ def test_what_execute_runs(build: Any, expected: Any) -> None:
 def test_evaluate_3(build: Any, size: int) -> None:
     fd = FusionDefinition()
     fd.add_output(build(fd.ops, fd.ops.iota(size)))
-    with pytest.raises(LaunchError, match=f"takes {8 * size} bytes") as caught:
+    with pytest.raises(LaunchError, match=f"needs {8 * size} bytes") as caught:
         evaluate(fd, [])
     assert caught.value.rule == "evaluate-3"
 

@@ -41,7 +41,7 @@ def test_required_archs_are_known() -> None:
 
 
 def test_unknown_arch() -> None:
-    with pytest.raises(Unsupported, match=r"sm_61.*known: 70, 75") as error:
+    with pytest.raises(Unsupported, match=r"sm_61.*expected one of 70, 75") as error:
         _core.known_device(61)
     assert error.value.rule == "device-arch"
 

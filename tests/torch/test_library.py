@@ -116,7 +116,7 @@ def test_grouped_mm_4() -> None:
     with FusionDefinition() as fd:
         fd.add_output(fd.ops.grouped_mm(*map(fd.from_pytorch, inputs)))
     with pytest.raises(
-        UserError, match="expected ends of groups in order, got 1 after 2"
+        UserError, match="expected increasing ends of groups, got 1 after 2"
     ) as caught:
         fd.execute(inputs)
     assert caught.value.rule == "grouped-mm-4"
