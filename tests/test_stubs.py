@@ -15,8 +15,11 @@ CONFIG = f"""\
 [mypy]
 mypy_path = {ROOT}
 strict = true
-[mypy-torch.*,numpy.*,sympy.*]
+[mypy-torch.*,numpy.*]
 follow_imports = skip
+[mypy-cuda.*,functorch.*,sympy.*]
+follow_imports = skip
+ignore_missing_imports = true
 """
 
 RIGHT = """\
