@@ -220,7 +220,13 @@ struct Records {
         if (d.given[i]) given[py::str(attributes_of(d.op)[i].name)] = places.at(d.given[i]);
       record["given"] = given;
     }
-    if constexpr (std::is_same_v<D, Reduction>) record["identity"] = d.identity;
+    if constexpr (std::is_same_v<D, Reduction>) {
+      record["identity"] = d.identity;
+      record["selects"] = row(d.op).selects();
+      record["takes_positions"] = row(d.op).takes_positions();
+      record["adds"] = row(d.op).adds();
+      record["rounds"] = row(d.op).rounds();
+    }
     if constexpr (std::is_same_v<D, Result>) record["index"] = d.index;
     if constexpr (std::is_same_v<D, TakeAlongAxis>) {
       record["index"] = d.index->id;

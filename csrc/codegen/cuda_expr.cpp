@@ -82,7 +82,7 @@ std::string literal(DType dtype, const Number& v) {
 
 std::string wrapped(const std::string& s) { return is_atom(s) ? s : "(" + s + ")"; }
 
-int fields_of(const std::optional<State>& state) { return state ? row(state->op).results : 1; }
+int fields_of(const std::optional<State>& state) { return state ? row(state->op).results() : 1; }
 
 bool is_fast_divisor(const Param& p) {
   return p.kind == Param::Kind::Divisor && p.dtype == DType::Int32;

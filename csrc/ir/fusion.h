@@ -72,9 +72,9 @@ struct Reduction {  // drops `dims`; the tensor is result 0
   DType compute{};  // arg is converted to it; dtype of the partial results
   const Tensor* arg = nullptr;
   std::vector<int64_t> dims;  // sorted, not empty; may include dims of size 1
-  // For max, min, argmax and argmin, which torch rejects for no elements. false: a reduced dim of
-  // size 0 is an error at run time (Fusion::nonempty). true: the result is the identity, i.e. the
-  // least or greatest number, at index 0.
+  // For reductions that select, which torch rejects for no elements. false: a reduced dim of size 0
+  // is an error at run time (Fusion::nonempty). true: the result is the identity, i.e. the least or
+  // greatest number, at index 0.
   bool identity = false;
 };
 struct Result {  // a further result of a reduction or library op with several results

@@ -215,7 +215,7 @@ Expr ExprParser::element(int number, Expr index) {
   if (accept(".")) {
     const Token t = peek();
     field = numbered_name('f', "a field, e.g. f0");
-    const int fields = a.state ? row(a.state->op).results : 0;
+    const int fields = a.state ? row(a.state->op).results() : 0;
     if (field >= fields) fail(t, text("one of the ", fields, " fields of ", a.name));
   }
   const DType dtype = a.state ? result_dtype(a.state->op, a.dtype, field) : a.dtype;

@@ -205,7 +205,7 @@ struct Writer {
   // Returns whether the text must name the field of a partial result.
   bool has_fields(Expr element) const {
     const Array* a = array_at(element->a);
-    return element->b > 0 || (a && a->state && row(a->state->op).results > 1);
+    return element->b > 0 || (a && a->state && row(a->state->op).results() > 1);
   }
 
   void buffer(int i) {

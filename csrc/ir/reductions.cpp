@@ -6,8 +6,8 @@ namespace fuser {
 namespace {
 
 constexpr ReductionRow rows[] = {
-#define FUSER_REDUCTION(name, operands, results, accepts, combine, state) \
-  {#name, operands, results, accepts, combine, state},
+#define FUSER_REDUCTION(name, operands, fields, accepts, combine, state, pair, traits) \
+  {#name, operands, fields, accepts, combine, state, pair, traits},
 #include "ir/reductions.def"
 #undef FUSER_REDUCTION
 };
@@ -25,12 +25,12 @@ bool find_reduction(std::string_view name, ReduceOp& op) {
 }
 
 DType result_dtype(ReduceOp op, DType compute, int result) {
-  return result > 0 && row(op).operands > 1 ? DType::Int64 : compute;
+  return row(op).fields[result] == 'i' ? DType::Int64 : compute;
 }
 
 int state_bytes(ReduceOp op, DType compute) {
   int bytes = 0, widest = 1;
-  for (int i = 0; i < row(op).results; ++i) {
+  for (int i = 0; i < row(op).results(); ++i) {
     const int size = size_of(result_dtype(op, compute, i));
     bytes = (bytes + size - 1) / size * size + size;
     widest = std::max(widest, size);

@@ -274,8 +274,7 @@ struct Verifier {
     const ReductionRow& r = row(array.state->op);
     expr(s.element, DType::Int64, "the array's index");
     within(array, s.element, 1);
-    const bool product =
-        r.operands == 1 && s.values.size() == 2 && array.state->op == ReduceOp::sum;
+    const bool product = r.adds() && s.values.size() == 2;
     FUSER_ASSERT(product || s.values.size() == r.operands, here(), s.values.size(), " values, ",
                  r.name, " takes ", int(r.operands));
     for (size_t i = 0; i < s.values.size(); ++i)

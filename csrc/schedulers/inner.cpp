@@ -101,7 +101,7 @@ bool is_linear(Problem& p, const VectorAxes& r) {
 bool takes_positions(const Problem& p) {
   return std::any_of(p.refined.values.begin(), p.refined.values.end(), [](const Value& v) {
     const auto* r = std::get_if<Reduced>(&v.how);
-    return r && row(r->op).operands > 1;
+    return r && row(r->op).takes_positions();
   });
 }
 

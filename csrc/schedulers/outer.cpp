@@ -21,7 +21,7 @@ namespace {
 constexpr int most_steps = 8;  // unrolled steps per thread, at most
 constexpr int block_threads = 256;
 constexpr int unaligned_elements = 32;  // elements in flight per thread with unaligned accesses
-// Elements per thread that a Welford reduction accumulates at once.
+// Elements per thread that a reduction which amortizes accumulates at once.
 constexpr int taken_elements = 64;
 // Vectors along the kept axes from which a partial last vector pays.
 constexpr int least_vectors = 8;
@@ -31,7 +31,7 @@ constexpr int resident_rows = 8 * 8;
 bool takes_arrays(const Problem& p) {
   return std::any_of(p.refined.values.begin(), p.refined.values.end(), [](const Value& v) {
     const auto* r = std::get_if<Reduced>(&v.how);
-    return r && r->op == ReduceOp::welford;
+    return r && row(r->op).amortizes();
   });
 }
 

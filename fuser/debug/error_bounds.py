@@ -92,7 +92,7 @@ class ErrorBounds:
         self, record: dict[str, Any], value: torch.Tensor, bound: torch.Tensor
     ) -> list[torch.Tensor]:
         ends = _both_ends(value, bound)
-        if record["kind"] == "Library" or record.get("op") in ("argmax", "argmin"):
+        if record["kind"] == "Library" or record.get("takes_positions"):
             for _ in range(4):  # move elements in opposite directions
                 signs = torch.randint(0, 2, bound.shape, generator=self.signs) * 2 - 1
                 ends += _both_ends(value, bound * signs)
@@ -127,7 +127,7 @@ class ErrorBounds:
             if self.ends_narrow[record["id"]] and f"{op}_half" in _ROWS:
                 share += _SHORT
             return share * size
-        if kind == "Reduction" and op in ("sum", "prod"):
+        if record.get("rounds"):
             return self._of_terms(run, record, _unit(computed), size)
         if kind == "Library" and LIBRARY[op].terms:
             return self._of_library(run, record, size)
@@ -140,7 +140,7 @@ class ErrorBounds:
         if not operand.numel():
             return 0.0 * size
         length = math.prod(operand.shape[d] for d in record["dims"])
-        if record["op"] == "prod":
+        if not record["adds"]:
             return 2.0 * length * unit * size
         kept = [d for d in range(operand.dim()) if d not in record["dims"]]
         rows = _magnitude(operand).abs().double().permute([*kept, *record["dims"]])
@@ -169,7 +169,7 @@ def _adds(record: dict[str, Any]) -> bool:
     """True if the step is linear in each operand: a sum of terms or products."""
     if record["kind"] == "Library":
         return LIBRARY[record["op"]].linear
-    return record["kind"] == "Reduction" and record["op"] in ("sum", "prod")
+    return bool(record.get("rounds"))
 
 
 def _unrounded(record: dict[str, Any]) -> dict[str, Any]:

@@ -99,7 +99,7 @@ def _interpret(
         run.shapes[place] = run.values[place].shape
         if errors:
             errors = _bounded(errors, run, record)
-        if record.get("op") in ("sum", "prod"):
+        if record.get("rounds"):
             length = math.prod(run.shapes[operands[0]][d] for d in record["dims"])
             terms[place] = max(terms[place], length)
         if record["kind"] == "Library":
@@ -414,7 +414,7 @@ class Run:
         """Returns result 0 and stores all results."""
         op, dims, compute = record["op"], record["dims"], record["compute"]
         value: torch.Tensor = self.values[record["operands"][0]]
-        if op in ("max", "min", "argmax", "argmin") and not record["identity"]:
+        if record["selects"] and not record["identity"]:
             self.require_elements(record, dims)
         kept = [n for d, n in enumerate(value.shape) if d not in dims]
         last = [d for d in range(value.dim()) if d not in dims] + dims

@@ -40,9 +40,19 @@ def test_positions_are_int64(row: ir.ReductionRow) -> None:
     """The first field has the computation dtype; further fields are int64 indices if the reduction
     takes indices."""
     for compute in (DataType.Float, DataType.Double):
+        assert len(row.fields) == row.results
         got = [ir.result_dtype(row.name, compute, i) for i in range(row.results)]
         rest = DataType.Int if row.operands > 1 else compute
         assert got == [compute] + [rest] * (row.results - 1)
+
+
+def test_properties() -> None:
+    """A pair of elements has a scalar op exactly if a state is one value, and only selections
+    reject no elements."""
+    for row in ROWS:
+        assert (row.pair is None) == bool(row.state)
+        assert row.pair is None or row.pair in {op.name for op in _core.op_rows()}
+        assert row.selects == (row.name in ("max", "min", "argmax", "argmin"))
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,12 @@ void bind_reductions(py::module_& m) {
       .def_readonly("combine", &ReductionRow::combine)
       .def_readonly("state", &ReductionRow::state)
       .def_property_readonly("operands", [](const ReductionRow& r) { return int(r.operands); })
-      .def_property_readonly("results", [](const ReductionRow& r) { return int(r.results); });
+      .def_property_readonly("results", &ReductionRow::results)
+      .def_property_readonly("fields", [](const ReductionRow& r) { return std::string(r.fields); })
+      .def_property_readonly("selects", &ReductionRow::selects)
+      .def_property_readonly("pair", [](const ReductionRow& r) -> std::optional<const char*> {
+        return r.pair ? std::optional(row(*r.pair).name) : std::nullopt;
+      });
   m.def("reduction_rows", [] {
     const auto rows = reduction_rows();
     return std::vector<ReductionRow>(rows.begin(), rows.end());

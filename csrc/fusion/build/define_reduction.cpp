@@ -14,12 +14,6 @@ using rules::where;
 
 namespace {
 
-// Returns whether the reduction of no elements has a value in torch.
-bool has_identity(ReduceOp op) {
-  return op != ReduceOp::max && op != ReduceOp::min && op != ReduceOp::argmax &&
-         op != ReduceOp::argmin;
-}
-
 // Returns the dtype in which `op` computes on elements of `dtype`, or raises DTypeError.
 DType compute_for(ReduceOp op, const Tensor& arg, const std::string& what) {
   const uint8_t accepts = row(op).accepts;
@@ -83,8 +77,8 @@ const Tensor* reduce(Fusion& fusion, ReduceOp op, const Tensor* arg, std::span<c
               " is given twice\n  ", where(*arg));
   const DType compute = compute_for(op, *arg, what);
   arg = rules::unrounded(arg, compute);
-  identity = identity && !has_identity(op);
-  if (!identity && !has_identity(op))
+  identity = identity && row(op).selects();
+  if (!identity && row(op).selects())
     for (int64_t d : sorted) require_elements(fusion, what, arg, d);
   std::vector<Expr> shape;
   for (int d = 0; d < arg->rank(); ++d)
@@ -146,8 +140,9 @@ const Tensor* reduce_in_turn(Fusion& fusion, ReduceOp op, const Tensor* arg,
                              std::span<const int64_t> dims, bool identity, std::string location) {
   std::set<int64_t> wanted;
   for (int64_t d : dims) wanted.insert(d < 0 ? d + arg->rank() : d);
-  const bool may = wanted.size() > 1 && wanted.size() == dims.size() && row(op).operands == 1 &&
-                   *wanted.begin() >= 0 && *wanted.rbegin() < arg->rank();
+  const bool may = wanted.size() > 1 && wanted.size() == dims.size() &&
+                   !row(op).takes_positions() && *wanted.begin() >= 0 &&
+                   *wanted.rbegin() < arg->rank();
   const std::vector<int64_t> first = may ? dims_of_statistics(arg) : std::vector<int64_t>{};
   const bool inside =
       std::all_of(first.begin(), first.end(), [&](int64_t d) { return wanted.contains(d); });
@@ -170,7 +165,7 @@ const Tensor* result(Fusion& fusion, const Tensor* of, int index, std::string lo
   FUSER_CHECK(reduction || library, User, "result-1", "result(t", of->id, ", ", index,
               "): expected the tensor of a reduction or of a library op\n  ", where(*of));
   const int results =
-      reduction ? row(reduction->op).results : static_cast<int>(row(library->op).results.size());
+      reduction ? row(reduction->op).results() : static_cast<int>(row(library->op).results.size());
   FUSER_CHECK(index >= 1 && index < results, User, "result-2", "result(t", of->id, ", ", index,
               "): ", reduction ? row(reduction->op).name : row(library->op).name, " has ", results,
               results == 1 ? " result" : " results", "; t", of->id, " is result 0\n  ", where(*of));

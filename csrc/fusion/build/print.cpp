@@ -253,10 +253,10 @@ struct Printer {
   }
 
   std::string call(const Tensor& t, const Reduction& d) const {
-    // fd.ops.max and min give half types, by a cast that stands in the definition.
-    const bool before_cast =
-        (d.op == ReduceOp::max || d.op == ReduceOp::min) && t.dtype != d.arg->dtype;
-    const std::string call = row(d.op).results > 1 || before_cast
+    // The methods of reductions that select give half types, by a cast that stands in the
+    // definition.
+    const bool before_cast = row(d.op).selects() && t.dtype != d.arg->dtype;
+    const std::string call = row(d.op).results() > 1 || before_cast
                                  ? text("reduction(\"", row(d.op).name, "\", ")
                                  : text(row(d.op).name, "(");
     return text("fd.ops.", call, "T", d.arg->id, ", dims=[", joined(d.dims),

@@ -376,7 +376,7 @@ std::vector<int> in_parts(const Fusion& fusion) {
     if (joined[o.tensor->id]) return out;
   for (const Tensor& t : fusion.tensors) {
     const auto* d = std::get_if<Reduction>(&t.definition);
-    if (!d || row(d->op).operands > 1) continue;
+    if (!d || !row(d->op).pair) continue;
     int64_t count = 1;
     bool along = false;
     for (int64_t dim : d->dims) {

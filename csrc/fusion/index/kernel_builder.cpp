@@ -243,7 +243,7 @@ void KernelBuilder::reduce(const Point& p, const Reduction& d) {
   }
   Reduced how{.op = d.op, .compute = d.compute, .args = {element}, .over = r.over};
   how.unrounded = graph_.absorbed[p.tensor->id] >= 0;
-  if (row(d.op).operands > 1) {
+  if (row(d.op).takes_positions()) {
     Exprs& exprs = refined_.exprs;
     Expr position = exprs.constant(0);
     for (int64_t dim : d.dims)
@@ -252,29 +252,6 @@ void KernelBuilder::reduce(const Point& p, const Reduction& d) {
   }
   append(p, p.tensor->dtype, std::move(how), axes_of(p.at));
 }
-
-namespace {
-
-Op op_of_two(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::sum:
-      return Op::add;
-    case ReduceOp::prod:
-      return Op::mul;
-    case ReduceOp::max:
-      return Op::maximum;
-    case ReduceOp::min:
-      return Op::minimum;
-    case ReduceOp::any:
-      return Op::logical_or;
-    case ReduceOp::all:
-      return Op::logical_and;
-    default:
-      FUSER_ASSERT(false, row(op).name, " does not combine two elements");
-  }
-}
-
-}  // namespace
 
 // Returns the points that an unrolled reduction reads.
 std::vector<Point> KernelBuilder::elements(const Point& p, const Reduction& d) {
@@ -304,7 +281,7 @@ void KernelBuilder::combine_parts(const Point& p, const Reduction& d) {
   while (open.size() > 1) {
     std::vector<Access> merged;
     for (size_t i = 0; i + 1 < open.size(); i += 2) {
-      Apply how{.op = op_of_two(d.op), .compute = d.compute, .args = {open[i], open[i + 1]}};
+      Apply how{.op = *row(d.op).pair, .compute = d.compute, .args = {open[i], open[i + 1]}};
       const AxisSet axes = axes_of(how.args);
       merged.push_back({.value = helper(p.tensor->dtype, std::move(how), axes)});
     }

@@ -104,7 +104,7 @@ std::vector<bool> rounded_products(const Fusion& fusion) {
   for (const Tensor& t : fusion.tensors) {
     const auto* p = std::get_if<Pointwise>(&t.definition);
     const auto* r = std::get_if<Reduction>(&t.definition);
-    found[t.id] = r ? r->op == ReduceOp::prod
+    found[t.id] = r ? row(r->op).multiplies()
                     : p && (p->op == Op::mul || p->op == Op::truediv || p->op == Op::div ||
                             p->op == Op::reciprocal || p->op == Op::pow);
     if ((p && !is_exact(*p)) || std::holds_alternative<Library>(t.definition)) continue;
@@ -212,7 +212,7 @@ std::vector<const Tensor*> summed_products(const Tensor& t) {
   };
   const auto* r = std::get_if<Reduction>(&t.definition);
   const auto* p = std::get_if<Pointwise>(&t.definition);
-  if (r && r->op == ReduceOp::sum) take(r->arg, r->compute);
+  if (r && row(r->op).adds()) take(r->arg, r->compute);
   if (p && is_sum(*p))
     for (const Operand& a : p->args) take(a.tensor, p->compute);
   return out;

@@ -16,7 +16,8 @@ int slots(const Value& v) {
   // A reduction whose state has several fields selects between two states.
   constexpr int access = 1, convert = 1, select = 2, accumulate = 1, merge = 6;
   if (const auto* a = std::get_if<Apply>(&v.how)) return row(a->op).cost;
-  if (const auto* r = std::get_if<Reduced>(&v.how)) return *row(r->op).state ? merge : accumulate;
+  if (const auto* r = std::get_if<Reduced>(&v.how))
+    return row(r->op).has_state() ? merge : accumulate;
   if (std::holds_alternative<Read>(v.how)) return access;
   if (std::holds_alternative<Convert>(v.how)) return convert;
   return std::holds_alternative<Select>(v.how) ? select : 0;

@@ -306,8 +306,7 @@ bool Builder::ascends(Expr position) {
 // Returns whether a thread has one partial result for all of its lanes.
 bool Builder::takes_arrays(ValueId v) {
   const auto& r = std::get<Reduced>(values()[v].how);
-  if (r.op == ReduceOp::welford || r.op == ReduceOp::online_softmax) return true;
-  if (r.op != ReduceOp::argmax && r.op != ReduceOp::argmin) return false;
+  if (!row(r.op).takes_positions()) return row(r.op).has_state();
   const ValueId position = r.args[1].value;
   const auto* at = position >= 0 ? std::get_if<Coordinate>(&values()[position].how) : nullptr;
   return at && ascends(at->at);

@@ -111,7 +111,7 @@ struct GridPartials {
   void merge(Body& body) const {
     const int ahead_var = b.new_var();
     int fields = 0;
-    for (ValueId v : reduced) fields += row(reduction(v).op).results;
+    for (ValueId v : reduced) fields += row(reduction(v).op).results();
     // loads in flight, limited by registers
     const int ahead = std::clamp(32 / (per_lane * fields), 2, 8);
     std::vector<int> read;

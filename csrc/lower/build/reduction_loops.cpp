@@ -386,7 +386,7 @@ std::vector<ValueId> Builder::long_sums(const ReductionLoop& w) const {
   for (ValueId v : w.reductions) {
     const auto& r = std::get<Reduced>(values()[v].how);
     const Kind kind = kind_of(r.compute);
-    if (r.op == ReduceOp::sum && (kind == Kind::Float || kind == Kind::Complex) &&
+    if (row(r.op).adds() && (kind == Kind::Float || kind == Kind::Complex) &&
         !reduces_columns(values()[v]))
       sums.push_back(v);
   }
