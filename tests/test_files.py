@@ -34,6 +34,7 @@ COVERED = {
         "tests/fusion/test_access.py",
         "what access.h promises",
     ),
+    "csrc/fusion/movement": ("tests/fusion/test_movement.py", "one file per op, tested as one"),
     "csrc/fusion/index/movement_ops.cpp": (
         "tests/fusion/test_access.py",
         "where ops read, as access.h says",

@@ -43,16 +43,39 @@ std::vector<const Tensor*> arguments(const BuilderRef& builder,
   return args;
 }
 
-using Dims = std::vector<int64_t>;
+// Converts the value of an argument of a movement op.
+template <class T>
+void convert(Builder& builder, const char* call, const char* name, py::handle value, T& out) {
+  if constexpr (std::is_same_v<T, Expr>) {
+    out = to_size(builder, value, {call, name});
+    return;
+  }
+  try {
+    if constexpr (std::is_same_v<T, std::vector<Expr>>)
+      out = to_sizes(builder, value.cast<py::sequence>(), call);
+    else
+      out = value.cast<T>();
+  } catch (const py::cast_error&) {
+    throw py::type_error(text(call, "(): ", name, ": unexpected value ", to_text(py::repr(value))));
+  }
+}
 
-// Binds an op on one tensor whose other arguments are plain Python values.
-template <auto op, class... Values>
-auto on_tensor(const char* call, const char* name = "arg") {
-  return [=](const BuilderRef& builder, const TensorHandle& arg, Values... values) {
-    check_open(*builder);
-    const Tensor* t = to_tensor(*builder, arg, {call, name});
-    return TensorHandle{builder, op(*builder, t, std::move(values)..., user_line())};
-  };
+// Returns the movement op of this name with these arguments, without its operand.
+Movement movement_op(Builder& builder, const std::string& name, const py::args& values) {
+  std::optional<Movement> made;
+  visit_movement_ops([&]<class D>() {
+    if (name != D::name) return;
+    D op;
+    size_t next = 0;
+    visit_fields(op, [&](const auto& field, auto& value) {
+      FUSER_ASSERT(next < values.size(), name, "() lacks ", field.name);
+      convert(builder, D::name, field.name, values[next++], value);
+    });
+    FUSER_ASSERT(next == values.size(), name, "() has ", next, " arguments, got ", values.size());
+    made = std::move(op);
+  });
+  FUSER_ASSERT(made, "there is no movement op ", name);
+  return *std::move(made);
 }
 
 ReduceOp reduction_op(const std::string& name) {
@@ -224,16 +247,17 @@ void bind_elementwise(py::module_& m) {
 
 // Binds ops that change dims and keep elements.
 void bind_dims(py::module_& m) {
-  m.def("broadcast", on_tensor<broadcast, std::vector<bool>>("broadcast"), py::arg("builder"),
-        py::arg("arg"), py::arg("is_broadcast_dim"));
   m.def(
-      "expand",
-      [](const BuilderRef& builder, const TensorHandle& arg, const py::sequence& shape) {
-        const Tensor* t = argument(builder, arg, "expand");
-        return TensorHandle{builder,
-                            expand(*builder, t, to_sizes(*builder, shape, "expand"), user_line())};
+      "movement",
+      [](const BuilderRef& builder, const std::string& op, const TensorHandle& arg,
+         const py::args& values) {
+        const Tensor* t = argument(builder, arg, op.c_str());
+        Movement made = movement_op(*builder, op, values);
+        std::visit([&](auto& d) { d.arg = t; }, made);
+        return TensorHandle{builder, movement(*builder, std::move(made), user_line())};
       },
-      py::arg("builder"), py::arg("arg"), py::arg("shape"));
+      py::arg("builder"), py::arg("op"), py::arg("arg"),
+      "Applies the movement op of this name (csrc/ir/movement.h) with its arguments in order.");
   m.def(
       "broadcast_in_dim",
       [](const BuilderRef& builder, const TensorHandle& arg, const py::sequence& shape,
@@ -244,30 +268,6 @@ void bind_dims(py::module_& m) {
                             broadcast_in_dim(*builder, t, sizes, broadcast_dims, user_line())};
       },
       py::arg("builder"), py::arg("arg"), py::arg("shape"), py::arg("broadcast_dims"));
-  m.def("squeeze", on_tensor<squeeze, Dims, bool>("squeeze"), py::arg("builder"), py::arg("arg"),
-        py::arg("dims"), py::arg("squeeze_expanded"));
-  m.def("permute", on_tensor<permute, Dims>("permute"), py::arg("builder"), py::arg("arg"),
-        py::arg("dims"));
-  m.def("stride_order", on_tensor<stride_order, Dims>("stride_order"), py::arg("builder"),
-        py::arg("arg"), py::arg("stride_order"));
-  m.def(
-      "split_dim",
-      [](const BuilderRef& builder, const TensorHandle& arg, int64_t dim, py::handle outer,
-         py::handle inner) {
-        const Tensor* t = argument(builder, arg, "split_dim");
-        const Expr o = to_size(*builder, outer, {"split_dim", "size", 0});
-        const Expr i = to_size(*builder, inner, {"split_dim", "size", 1});
-        return TensorHandle{builder, split_dim(*builder, t, dim, o, i, user_line())};
-      },
-      py::arg("builder"), py::arg("arg"), py::arg("dim"), py::arg("outer"), py::arg("inner"));
-  m.def(
-      "merge_dims",
-      [](const BuilderRef& builder, const TensorHandle& arg, int64_t dim, py::handle size) {
-        const Tensor* t = argument(builder, arg, "merge_dims");
-        const Expr n = to_size(*builder, size, {"merge_dims", "size"});
-        return TensorHandle{builder, merge_dims(*builder, t, dim, n, user_line())};
-      },
-      py::arg("builder"), py::arg("arg"), py::arg("dim"), py::arg("size"));
   m.def(
       "dim_of",
       [](const TensorHandle& arg, const std::string& op, int64_t dim, int more) {
@@ -282,18 +282,6 @@ void bind_dims(py::module_& m) {
 
 // Binds ops that move elements.
 void bind_moves(py::module_& m) {
-  m.def(
-      "slice",
-      [](const BuilderRef& builder, const TensorHandle& arg, const py::sequence& starts,
-         const py::sequence& ends, const std::vector<int64_t>& steps) {
-        const Tensor* t = argument(builder, arg, "slice");
-        const std::vector<Expr> first = to_sizes(*builder, starts, "slice");
-        const std::vector<Expr> last = to_sizes(*builder, ends, "slice");
-        return TensorHandle{builder, slice(*builder, t, first, last, steps, user_line())};
-      },
-      py::arg("builder"), py::arg("arg"), py::arg("start_indices"), py::arg("end_indices"),
-      py::arg("strides"));
-  m.def("flip", on_tensor<flip, Dims>("flip"), py::arg("builder"), py::arg("arg"), py::arg("dims"));
   m.def(
       "pad",
       [](const BuilderRef& builder, const TensorHandle& arg, const py::sequence& before,
@@ -335,8 +323,14 @@ void bind_reductions(py::module_& m) {
             builder, reduce_in_turn(*builder, reduction_op(op), t, dims, identity, user_line())};
       },
       py::arg("builder"), py::arg("op"), py::arg("arg"), py::arg("dims"), py::arg("identity"));
-  m.def("result", on_tensor<result, int>("result", "of"), py::arg("builder"), py::arg("of"),
-        py::arg("index"));
+  m.def(
+      "result",
+      [](const BuilderRef& builder, const TensorHandle& of, int index) {
+        check_open(*builder);
+        const Tensor* t = to_tensor(*builder, of, {"result", "of"});
+        return TensorHandle{builder, result(*builder, t, index, user_line())};
+      },
+      py::arg("builder"), py::arg("of"), py::arg("index"));
 }
 
 void bind_library(py::module_& m) {

@@ -3,6 +3,9 @@
 
 #include <pybind11/stl.h>
 
+#include <cctype>
+#include <string_view>
+
 #include "base/error.h"
 #include "bind/bind.h"
 #include "bind/handles.h"
@@ -91,13 +94,29 @@ py::object number(DType dtype, const Number& value) {
   return py::reinterpret_steal<py::object>(PyComplex_FromDoubles(value.real, value.imag));
 }
 
-const char* struct_name(const Definition& definition) {
-  static constexpr const char* names[] = {
-#define FUSER_TENSOR_OP(name, text) #name,
+#define FUSER_TENSOR_OP(name, text) \
+  const char* struct_name(const name&) { return #name; }
 #include "ir/tensor_ops.def"
 #undef FUSER_TENSOR_OP
-  };
-  return names[definition.index()];
+const char* struct_name(const std::monostate&) { return ""; }
+
+// Returns the kind of the definition: "SplitDim" for split_dim.
+std::string kind_name(const Definition& definition) {
+  return std::visit(
+      []<class D>(const D& d) -> std::string {
+        if constexpr (MovementOp<D>) {
+          std::string kind;
+          bool begins = true;
+          for (const char c : std::string_view(D::name)) {
+            if (c != '_') kind += begins ? static_cast<char>(std::toupper(c)) : c;
+            begins = c == '_';
+          }
+          return kind;
+        } else {
+          return struct_name(d);
+        }
+      },
+      definition);
 }
 
 // Returns the requested sizes of a tensor: -1 in an expand keeps the size of its operand.
@@ -167,7 +186,7 @@ struct Records {
     py::list shape;
     for (Expr e : wanted_shape(t)) shape.append(places.at(e));
     record["id"] = t.id;
-    record["kind"] = struct_name(t.definition);
+    record["kind"] = kind_name(t.definition);
     record["dtype"] = t.dtype;
     record["shape"] = shape;
     record["scalars"] = all_places(scalars_of(t));
@@ -184,10 +203,9 @@ struct Records {
   template <class D>
   void add_definition(py::dict& record, const D& d) const {
     if constexpr (requires { d.arg; }) record["arg"] = d.arg->id;
-    if constexpr (requires { d.is_broadcast; }) record["is_broadcast"] = d.is_broadcast;
-    if constexpr (requires { d.dims; }) record["dims"] = d.dims;
-    if constexpr (requires { d.squeeze_expanded; }) record["squeeze_expanded"] = d.squeeze_expanded;
-    if constexpr (requires { d.dim; }) record["dim"] = d.dim;
+    if constexpr (MovementOp<D>) add_fields(record, d);
+    if constexpr (std::is_same_v<D, Reduction>) record["dims"] = d.dims;
+    if constexpr (std::is_same_v<D, TakeAlongAxis> || std::is_same_v<D, Cat>) record["dim"] = d.dim;
     if constexpr (std::is_same_v<D, Full>) record["value"] = places.at(d.value);
     if constexpr (std::is_same_v<D, Pointwise>) {
       py::list args;  // (is it a tensor?, id or index)
@@ -195,13 +213,6 @@ struct Records {
         args.append(
             py::make_tuple(a.tensor != nullptr, a.tensor ? a.tensor->id : places.at(a.scalar)));
       record["args"] = args;
-    }
-    if constexpr (std::is_same_v<D, MergeDims>) record["size"] = places.at(d.size);
-    if constexpr (std::is_same_v<D, SplitDim>) record["sizes"] = all_places(d.sizes);
-    if constexpr (std::is_same_v<D, Slice>) {
-      record["starts"] = all_places(d.starts);
-      record["ends"] = all_places(d.ends);
-      record["steps"] = d.steps;
     }
     if constexpr (std::is_same_v<D, Pad>) {
       record["before"] = all_places(d.before);
@@ -232,6 +243,27 @@ struct Records {
       record["index"] = d.index->id;
       record["same_sizes"] = d.same_sizes;
     }
+  }
+
+  // Adds the arguments of a movement op, and the names of these arguments: all of them, and those
+  // that are scalars.
+  template <MovementOp D>
+  void add_fields(py::dict& record, const D& d) const {
+    py::list names, scalars;
+    visit_fields(d, [&]<class T>(const auto& field, const T& value) {
+      names.append(field.name);
+      if constexpr (std::is_same_v<T, Expr> || std::is_same_v<T, std::vector<Expr>>)
+        scalars.append(field.name);
+      if constexpr (std::is_same_v<T, Expr>)
+        record[field.name] = places.at(value);
+      else if constexpr (std::is_same_v<T, std::vector<Expr>>)
+        record[field.name] = all_places(value);
+      else
+        record[field.name] = value;
+    });
+    record["op"] = D::name;
+    record["fields"] = names;
+    record["scalar_fields"] = scalars;
   }
 
   static py::dict attributes(const Library& d) {

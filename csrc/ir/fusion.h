@@ -1,7 +1,8 @@
 // A Fusion: an immutable graph of tensors with symbolic extents, which specifies the computation.
 //
 // Tensors live in the Fusion's arena in creation order, which is a topological order; they have
-// identity. Each tensor carries its definition, one of a closed set of structs (tensor_ops.def).
+// identity. Each tensor carries its definition, one of a closed set of structs (tensor_ops.def and
+// movement.h).
 // The functions that build a Fusion, with their shape and dtype rules, are in
 // fusion/build/define.h.
 #pragma once
@@ -15,6 +16,7 @@
 
 #include "ir/expr.h"
 #include "ir/library.h"
+#include "ir/movement.h"
 #include "ir/reductions.h"
 
 namespace fuser {
@@ -46,27 +48,6 @@ struct Cast {
 struct Full {
   Expr value = nullptr;
 };
-struct Broadcast {  // adds dims of size 1 where is_broadcast
-  const Tensor* arg = nullptr;
-  std::vector<bool> is_broadcast;
-};
-struct Expand {  // enlarges dims of size 1, at no cost
-  const Tensor* arg = nullptr;
-  std::vector<Expr> shape;  // requested sizes; -1 keeps the size of arg
-};
-struct Squeeze {
-  const Tensor* arg = nullptr;
-  std::vector<int64_t> dims;      // sorted
-  bool squeeze_expanded = false;  // drops dims of any size: takes their element 0
-};
-struct Permute {  // dim d of the result is dim dims[d] of arg
-  const Tensor* arg = nullptr;
-  std::vector<int64_t> dims;
-};
-struct StrideOrder {  // arg with a memory order for outputs (0 = innermost)
-  const Tensor* arg = nullptr;
-  std::vector<int64_t> order;
-};
 struct Reduction {  // drops `dims`; the tensor is result 0
   ReduceOp op{};
   DType compute{};  // arg is converted to it; dtype of the partial results
@@ -92,29 +73,6 @@ struct TakeAlongAxis {
   int64_t dim = 0;
   bool same_sizes = false;
 };
-struct SplitDim {  // splits dim into dim and dim + 1: i becomes (i / inner, i % inner), inner being
-                   // the size of the second
-  const Tensor* arg = nullptr;
-  int64_t dim = 0;
-  std::vector<Expr>
-      sizes;  // requested outer and inner size; -1 for at most one: derived from the other
-};
-struct MergeDims {  // merges dims dim and dim + 1: (o, i) becomes o * inner + i
-  const Tensor* arg = nullptr;
-  int64_t dim = 0;
-  Expr size = nullptr;  // requested size; -1: the product
-};
-
-struct Slice {  // element i of a dim is element first + i * step of arg
-  const Tensor* arg = nullptr;
-  std::vector<Expr> starts, ends;  // as requested: negative ones count from the end
-  std::vector<int64_t> steps;
-  std::vector<Expr> first;  // starts, clamped to the range
-};
-struct Flip {  // reverses these dims
-  const Tensor* arg = nullptr;
-  std::vector<int64_t> dims;  // sorted
-};
 struct Pad {  // `value` before and after arg; negative widths remove elements
   const Tensor* arg = nullptr;
   std::vector<Expr> before, after;  // by dim
@@ -134,11 +92,14 @@ struct Library {
   std::vector<Expr> given;  // by attribute: scalar that supplies it, or nullptr for a number
 };
 
-using Definition = std::variant<
+using Definition = WithMovementOps<
 #define FUSER_TENSOR_OP(name, text) name,
 #include "ir/tensor_ops.def"
 #undef FUSER_TENSOR_OP
     std::monostate>;
+
+// Returns the op's name in text: "define_tensor", "flip".
+const char* name_of(const Definition& definition);
 
 struct Tensor {
   int id = 0;  // creation order: "t<id>"

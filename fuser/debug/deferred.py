@@ -100,7 +100,8 @@ def rearranged(record: dict[str, Any], value: Deferred, number: Callable[[int], 
         case "StrideOrder":
             return value
         case "Slice":
-            bounds = zip(record["starts"], record["ends"], record["steps"], strict=True)
+            names = ("start_indices", "end_indices", "strides")
+            bounds = zip(*(record[name] for name in names), strict=True)
             taken = [
                 range(n)[number(a) : number(b) : step]
                 for n, (a, b, step) in zip(shape, bounds, strict=True)
@@ -125,7 +126,7 @@ def rearranged(record: dict[str, Any], value: Deferred, number: Callable[[int], 
 
             return Deferred(torch.Size([shape[d] for d in kept]), squeeze)
         case "Broadcast":
-            new = record["is_broadcast"]
+            new = record["is_broadcast_dim"]
             places = [d for d, is_new in enumerate(new) if not is_new]
 
             def broadcast(window: Window) -> torch.Tensor:

@@ -15,7 +15,7 @@ from fuser._core import DataType
 from fuser._native import load_torch
 from fuser.debug.deferred import Deferred, elementwise, iota, joined, padded, rearranged
 from fuser.errors import DTypeError, LaunchError, ShapeError, Unsupported, UserError
-from fuser.ops.reference import LIBRARY, REDUCTIONS, REFERENCES
+from fuser.ops.reference import LIBRARY, MOVEMENTS, REDUCTIONS, REFERENCES
 
 if TYPE_CHECKING:
     from fuser.debug.error_bounds import ErrorBounds
@@ -349,29 +349,6 @@ class Run:
                 return convert(self.values[record["arg"]], dtype)
             case "Full":
                 return convert(self.scalars[record["value"]], dtype).expand(self.sizes(record))
-            case "Broadcast":
-                value = self.values[record["arg"]]
-                for d, new in enumerate(record["is_broadcast"]):
-                    value = value.unsqueeze(d) if new else value
-                return value
-            case "Expand":
-                wanted = self.wanted(record, record["shape"])
-                return self.values[record["arg"]].expand(wanted)  # -1 keeps a size
-            case "Squeeze":
-                value = self.values[record["arg"]]
-                for d in reversed(record["dims"]):
-                    if value.shape[d] != 1 and not record["squeeze_expanded"]:
-                        raise ShapeError(
-                            f"{record['composite'] or 'squeeze'}(): axis {d} has size "
-                            f"{value.shape[d]}, expected 1{self.describe(record)}",
-                            rule="squeeze-2",
-                        )
-                    value = value.select(d, 0)
-                return value
-            case "Permute":
-                return self.values[record["arg"]].permute(record["dims"])
-            case "StrideOrder":
-                return self.values[record["arg"]]
             case "Reduction":
                 return self.reduction(record)
             case "Result":
@@ -383,19 +360,6 @@ class Run:
                 return torch.arange(length)
             case "TakeAlongAxis":
                 return self.take_along_axis(record)
-            case "SplitDim":
-                sizes = self.wanted(record, record["sizes"])
-                return self.regrouped("split_dim", record, 1, sizes)
-            case "MergeDims":
-                return self.regrouped(
-                    "merge_dims", record, 2, self.wanted(record, [record["size"]])
-                )
-            case "Slice":
-                bounds = zip(record["starts"], record["ends"], record["steps"], strict=True)
-                parts = [slice(self.number(a), self.number(b), step) for a, b, step in bounds]
-                return self.values[record["arg"]][tuple(parts)]
-            case "Flip":
-                return self.values[record["arg"]].flip(record["dims"])
             case "Pad":
                 sizes = self.sizes(record)
                 _require_memory(math.prod(sizes))
@@ -408,7 +372,24 @@ class Run:
                 values = [self.values[t] for t in record["operands"]]
                 _require_memory(sum(value.numel() for value in values))
                 return torch.cat(values, record["dim"])
-        raise AssertionError(f"evaluate() does not implement the tensor op {record['kind']}")
+        return self.movement(record)
+
+    def movement(self, record: dict[str, Any]) -> torch.Tensor:
+        value: torch.Tensor = self.values[record["arg"]]
+        given = {name: record[name] for name in record["fields"]}
+        for name in record["scalar_fields"]:
+            places = given[name] if isinstance(given[name], list) else [given[name]]
+            sizes = record["kind"] in ("Expand", "SplitDim", "MergeDims")
+            numbers = self.wanted(record, places) if sizes else [self.number(n) for n in places]
+            given[name] = numbers if isinstance(given[name], list) else numbers[0]
+        match record["kind"]:
+            case "Squeeze" if not record["squeeze_expanded"]:
+                self.require_ones(record, value)
+            case "SplitDim":
+                given["sizes"] = self.regrouped(record, value, 1, given["sizes"])
+            case "MergeDims":
+                self.regrouped(record, value, 2, [given["size"]])
+        return MOVEMENTS[record["op"]](value, **given)
 
     def reduction(self, record: dict[str, Any]) -> torch.Tensor:
         """Returns result 0 and stores all results."""
@@ -460,22 +441,30 @@ class Run:
         return take(value, dim, index).view(dtype)
 
     def regrouped(
-        self, op: str, record: dict[str, Any], count: int, wanted: list[int]
-    ) -> torch.Tensor:
-        """Replaces `count` dims from `dim` on by dims of these sizes; one size may be -1."""
-        value: torch.Tensor = self.values[record["arg"]]
-        before, dim = list(value.shape), record["dim"]
-        product = math.prod(before[dim : dim + count])
+        self, record: dict[str, Any], value: torch.Tensor, count: int, wanted: list[int]
+    ) -> list[int]:
+        """Returns the sizes that replace `count` dims from `dim` on; one size may be -1."""
+        dim = record["dim"]
+        before = list(value.shape[dim : dim + count])
+        product = math.prod(before)
         known = math.prod(n for n in wanted if n != -1)
         after = [product // max(known, 1) if n == -1 else n for n in wanted]
         if math.prod(after) != product:
             raise ShapeError(
-                f"{record['composite'] or op}(): sizes "
-                f"{before[dim : dim + count]} cannot become {wanted}: expected as many elements"
-                f"{self.describe(record)}",
+                f"{record['composite'] or record['op']}(): sizes {before} cannot become {wanted}: "
+                f"expected as many elements{self.describe(record)}",
                 rule="evaluate-1",
             )
-        return value.reshape([*before[:dim], *after, *before[dim + count :]])
+        return after
+
+    def require_ones(self, record: dict[str, Any], value: torch.Tensor) -> None:
+        for d in reversed(record["dims"]):
+            if value.shape[d] != 1:
+                raise ShapeError(
+                    f"{record['composite'] or 'squeeze'}(): axis {d} has size "
+                    f"{value.shape[d]}, expected 1{self.describe(record)}",
+                    rule="squeeze-2",
+                )
 
     def require_elements(self, record: dict[str, Any], dims: list[int]) -> None:
         """Raises ShapeError `reduce-empty-1` for empty dims, like Fusion::nonempty for kernels."""

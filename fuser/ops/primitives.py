@@ -75,7 +75,7 @@ class Primitives(Elementwise):
 
         Raises ShapeError `broadcast-2` unless the number of false flags equals the rank of `arg`.
         """
-        return _core.broadcast(self._builder, arg, list(is_broadcast_dim))
+        return _core.movement(self._builder, "broadcast", arg, list(is_broadcast_dim))
 
     def broadcast_in_dim(
         self, arg: Tensor, shape: Sequence[Size], broadcast_dims: Sequence[int]
@@ -95,7 +95,7 @@ class Primitives(Elementwise):
         Raises ShapeError `expand-1` for fewer sizes than dims, `expand-2` if a size other than 1
         would change, `expand-3` for a size below -1.
         """
-        return _core.expand(self._builder, arg, shape)
+        return _core.movement(self._builder, "expand", arg, shape)
 
     def squeeze(self, arg: Tensor, dims: Sequence[int], squeeze_expanded: bool = False) -> Tensor:
         """Removes these dims, which must have size 1. Moves no memory. `squeeze_expanded` also
@@ -103,13 +103,13 @@ class Primitives(Elementwise):
 
         Raises ShapeError `squeeze-1` for a dim out of range, `squeeze-2` for a size other than 1.
         """
-        return _core.squeeze(self._builder, arg, list(dims), squeeze_expanded)
+        return _core.movement(self._builder, "squeeze", arg, list(dims), squeeze_expanded)
 
     def permute(self, arg: Tensor, dims: Sequence[int]) -> Tensor:
         """Dim i of the result is dim `dims[i]` of `arg`. Moves no memory. Raises ShapeError
         `permute-1`.
         """
-        return _core.permute(self._builder, arg, list(dims))
+        return _core.movement(self._builder, "permute", arg, list(dims))
 
     def stride_order(self, arg: Tensor, stride_order: Sequence[int]) -> Tensor:
         """Returns equal values; as an output the tensor is laid out in this order:
@@ -117,7 +117,7 @@ class Primitives(Elementwise):
 
         Raises ShapeError `permute-1`.
         """
-        return _core.stride_order(self._builder, arg, list(stride_order))
+        return _core.movement(self._builder, "stride_order", arg, list(stride_order))
 
     def split_dim(self, arg: Tensor, dim: int, sizes: Sequence[Size]) -> Tensor:
         """Splits dim `dim` into two dims of these sizes, outer and inner. One size may be -1 and is
@@ -132,7 +132,7 @@ class Primitives(Elementwise):
                 f"split_dim(t{arg.id}, {dim}): expected two sizes, got {len(sizes)}{defined(arg)}",
                 rule="split-dim-2",
             )
-        return _core.split_dim(self._builder, arg, dim, *sizes)
+        return _core.movement(self._builder, "split_dim", arg, dim, sizes)
 
     def merge_dims(self, arg: Tensor, dim: int, size: Size = -1) -> Tensor:
         """Merges dims `dim` and `dim + 1`; the latter varies fastest. As torch.flatten. `size` is
@@ -140,7 +140,7 @@ class Primitives(Elementwise):
 
         Raises ShapeError `merge-dims-1` for a dim out of range, `merge-dims-2` for another size.
         """
-        return _core.merge_dims(self._builder, arg, dim, size)
+        return _core.movement(self._builder, "merge_dims", arg, dim, size)
 
     def iota(
         self,

@@ -1,5 +1,5 @@
-"""Reference implementations of scalar ops, reductions and library ops: one entry per row of
-csrc/ir/ops.def, reductions.def and library.def, by torch ops on CPU tensors.
+"""Reference implementations of scalar ops, reductions, movement ops and library ops, by torch ops
+on CPU tensors: one entry per row of csrc/ir/ops.def, reductions.def, movement.h and library.def.
 
 `fuser.evaluate` and the tests compare with them. Operands: floats as float64, complex as
 complex128, bool as bool, integers in the compute dtype of the op, which determines wrapping and the
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from fuser.errors import Unsupported
 
-__all__ = ["LIBRARY", "REDUCTIONS", "REFERENCES", "LibraryReference", "philox"]
+__all__ = ["LIBRARY", "MOVEMENTS", "REDUCTIONS", "REFERENCES", "LibraryReference", "philox"]
 
 
 def _nonzero(b: Tensor) -> Tensor:
@@ -327,6 +327,35 @@ REDUCTIONS: dict[str, Callable[[Tensor], tuple[Tensor, ...]]] = {
     "all": lambda x: (x.all(-1),),
     "argmax": lambda x: _place(x, True),
     "argmin": lambda x: _place(x, False),
+}
+
+
+def _unsqueezed(x: Tensor, is_broadcast_dim: list[bool]) -> Tensor:
+    for d, new in enumerate(is_broadcast_dim):
+        x = x.unsqueeze(d) if new else x
+    return x
+
+
+def _sliced(x: Tensor, start_indices: list[int], end_indices: list[int], strides: list[int]) -> Any:
+    bounds = zip(start_indices, end_indices, strides, strict=True)
+    return x[tuple(slice(*bound) for bound in bounds)]
+
+
+# Movement ops of csrc/ir/movement.h, by name: functions of the operand and of the arguments by
+# name, with integers for scalars. Sizes are checked before by the interpreter of expand, squeeze,
+# split_dim and merge_dims, whose errors name the user's line.
+MOVEMENTS: dict[str, Callable[..., Tensor]] = {
+    "broadcast": _unsqueezed,
+    "expand": lambda x, shape: x.expand(shape),  # -1 keeps a size
+    "squeeze": lambda x, dims, squeeze_expanded: x[
+        tuple(0 if d in dims else slice(None) for d in range(x.dim()))
+    ],
+    "permute": lambda x, dims: x.permute(dims),
+    "stride_order": lambda x, stride_order: x,
+    "split_dim": lambda x, dim, sizes: x.unflatten(dim, sizes),
+    "merge_dims": lambda x, dim, size: x.flatten(dim, dim + 1),
+    "slice": _sliced,
+    "flip": lambda x, dims: x.flip(dims),
 }
 
 

@@ -50,13 +50,14 @@ class Shapes(Reductions):
             )
         ends: list[Size] = [arg.size(d) if e is None else e for d, e in enumerate(end_indices)]
         steps = [known_number("slice", "strides", n) for n in strides or [1] * len(ends)]
-        return _core.slice(self._builder, arg, list(start_indices), ends, steps)
+        starts = list(start_indices)
+        return _core.movement(self._builder, "slice", arg, starts, ends, steps)
 
     def flip(self, arg: Tensor, dims: Sequence[int]) -> Tensor:
         """Reverses these dims, as torch.flip. Moves no memory. Raises ShapeError `flip-1` for a dim
         out of range, `flip-2` for a duplicate dim.
         """
-        return _core.flip(self._builder, arg, list(dims))
+        return _core.movement(self._builder, "flip", arg, list(dims))
 
     def pad(
         self,

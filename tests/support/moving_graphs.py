@@ -102,6 +102,7 @@ class Mover(Reducer):
                 take = self.fd.ops.index_select
                 self.keep_resized(lambda: take(a.tensor, index, dim), a, sizes)
 
+
     def cut(self, n: int) -> slice:
         """A slice of a dim of size n; the complete dim if n is 0."""
         if not n:

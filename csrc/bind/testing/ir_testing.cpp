@@ -11,6 +11,7 @@
 #include "bind/bind.h"
 #include "ir/expr.h"
 #include "ir/kernel.h"
+#include "ir/movement.h"
 
 namespace py = pybind11;
 
@@ -119,6 +120,22 @@ void bind_reductions(py::module_& m) {
       py::arg("name"), py::arg("compute"));
 }
 
+void bind_movement_ops(py::module_& m) {
+  m.def(
+      "movement_ops",
+      [] {
+        py::dict ops;
+        visit_movement_ops([&]<class D>() {
+          D op;
+          py::list names;
+          visit_fields(op, [&](const auto& field, const auto&) { names.append(field.name); });
+          ops[D::name] = names;
+        });
+        return ops;
+      },
+      "Returns the names of the arguments of each movement op, by its name.");
+}
+
 void bind_exprs(py::module_& m) {
   py::enum_<Symbol>(m, "Symbol")
       .value("Size", Symbol::Size)
@@ -197,6 +214,7 @@ void bind_ir_testing(py::module_& core) {
   py::module_ m = core.def_submodule("ir_testing", "Compiler functions for tests.");
   bind_exprs(m);
   bind_reductions(m);
+  bind_movement_ops(m);
   m.def("let_text", &let_text, py::arg("value"), "Text of a kernel with one Let.");
   m.def("substitute", &substitute, py::arg("text"), py::arg("var"), py::arg("number"));
 

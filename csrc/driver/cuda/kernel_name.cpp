@@ -10,14 +10,9 @@ namespace fuser {
 std::string op_of(const Tensor& t) {
   // Prefer the composite: the value may be another op, e.g. an fma or a short form.
   if (!t.composite.empty()) return t.composite;
-  static constexpr const char* names[] = {
-#define FUSER_TENSOR_OP(name, text) text,
-#include "ir/tensor_ops.def"
-#undef FUSER_TENSOR_OP
-  };
   if (const auto* p = std::get_if<Pointwise>(&t.definition)) return row(p->op).name;
   if (const auto* r = std::get_if<Reduction>(&t.definition)) return row(r->op).name;
-  return names[t.definition.index()];
+  return name_of(t.definition);
 }
 
 namespace {

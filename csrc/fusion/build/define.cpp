@@ -1,7 +1,6 @@
 #include "fusion/build/define.h"
 
 #include <algorithm>
-#include <set>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -16,21 +15,6 @@ using rules::lines;
 using rules::where;
 
 namespace {
-
-// Returns a permutation of 0..rank-1; negative dims count from the end.
-std::vector<int64_t> permutation(std::string_view op, const Tensor& arg,
-                                 std::span<const int64_t> dims) {
-  std::vector<int64_t> result(dims.begin(), dims.end());
-  for (int64_t& d : result)
-    if (d < 0) d += arg.rank();
-  std::vector<int64_t> sorted = result;
-  std::sort(sorted.begin(), sorted.end());
-  bool ok = static_cast<int>(sorted.size()) == arg.rank();
-  for (size_t i = 0; ok && i < sorted.size(); ++i) ok = sorted[i] == static_cast<int64_t>(i);
-  FUSER_CHECK(ok, Shape, "permute-1", op, "(t", arg.id, ", [", joined(dims),
-              "]): expected each of 0..", arg.rank() - 1, " once\n  ", where(arg));
-  return result;
-}
 
 Kind category(const Operand& o) { return kind_of(o.tensor ? o.tensor->dtype : o.scalar->dtype); }
 
@@ -249,7 +233,8 @@ const Tensor* pointwise(Fusion& fusion, Op op, std::span<const Operand> args,
       a.tensor = cast(fusion, a.tensor, compute, location);
     std::vector<bool> is_broadcast(rank, false);
     std::fill(is_broadcast.begin(), is_broadcast.begin() + (rank - a.tensor->rank()), true);
-    a.tensor = broadcast(fusion, a.tensor, std::move(is_broadcast), location);
+    a.tensor = movement(fusion, Broadcast{.arg = a.tensor, .is_broadcast = std::move(is_broadcast)},
+                        location);
   }
   return append(fusion, result_of(op, compute), std::move(shape),
                 Pointwise{.op = op, .compute = compute, .args = std::move(aligned)},
@@ -292,69 +277,6 @@ const Tensor* full(Fusion& fusion, std::span<const Expr> shape, Expr value, DTyp
                 std::move(location));
 }
 
-const Tensor* broadcast(Fusion& fusion, const Tensor* arg, std::vector<bool> is_broadcast,
-                        std::string location) {
-  const int kept = static_cast<int>(std::count(is_broadcast.begin(), is_broadcast.end(), false));
-  FUSER_CHECK(kept == arg->rank(), Shape, "broadcast-2", "broadcast(t", arg->id,
-              ", ...): expected ", arg->rank(),
-              " dims that are not broadcast (the rank of the operand), got ", kept, "\n  ",
-              where(*arg));
-  std::vector<Expr> shape;
-  int next = 0;
-  for (bool b : is_broadcast) shape.push_back(b ? fusion.exprs.constant(1) : arg->shape[next++]);
-  return append(fusion, arg->dtype, std::move(shape),
-                Broadcast{.arg = arg, .is_broadcast = std::move(is_broadcast)},
-                std::move(location));
-}
-
-const Tensor* expand(Fusion& fusion, const Tensor* arg, std::span<const Expr> shape,
-                     std::string location) {
-  const int more = static_cast<int>(shape.size()) - arg->rank();
-  FUSER_CHECK(more >= 0, Shape, "expand-1", "expand(t", arg->id, ", shape): expected at least ",
-              arg->rank(), " sizes, got ", shape.size(), "\n  ", where(*arg));
-  if (more > 0) {
-    std::vector<bool> is_broadcast(shape.size(), false);
-    std::fill_n(is_broadcast.begin(), more, true);
-    arg = broadcast(fusion, arg, std::move(is_broadcast), location);
-  }
-  std::vector<Constraint> constraints;
-  std::vector<Expr> extents, wanted;
-  for (int d = 0; d < arg->rank(); ++d) {
-    Expr want = shape[d];
-    if (!want || want->is_constant(-1)) {
-      extents.push_back(arg->shape[d]);
-      wanted.push_back(fusion.exprs.constant(-1));
-      continue;
-    }
-    FUSER_CHECK(
-        kind_of(want->dtype) == Kind::Int && !(want->is_constant() && want->value.integer < 0),
-        Shape, "expand-3", "expand(t", arg->id,
-        ", shape): expected a size of at least 0, or -1, in axis ", d, ", got ",
-        rules::size_text(want), "\n  ", where(*arg));
-    FUSER_CHECK(!want->is_constant() || !arg->shape[d]->is_constant() ||
-                    arg->shape[d]->is_constant(1) || want == arg->shape[d],
-                Shape, "expand-2", "expand(t", arg->id, ", shape): axis ", d, " has size ",
-                to_string(arg->shape[d]), " and cannot be expanded to ", to_string(want),
-                "; expected size 1\n  ", where(*arg));
-    extents.push_back(want);
-    wanted.push_back(want);
-    if (!arg->shape[d]->is_constant(1) && arg->shape[d] != want)
-      constraints.push_back({.left = arg->shape[d],
-                             .right = want,
-                             .op = text("expand(t", arg->id, ", shape)"),
-                             .axis = d,
-                             .left_tensor = arg,
-                             .right_tensor = arg,
-                             .left_dim = d,
-                             .law = {.rule = "expand-2",
-                                     .broken = "a dim cannot become another size",
-                                     .expected = "equal sizes, or size 1"}});
-  }
-  for (Constraint& c : constraints) rules::require(fusion, std::move(c));
-  return append(fusion, arg->dtype, std::move(extents),
-                Expand{.arg = arg, .shape = std::move(wanted)}, std::move(location));
-}
-
 const Tensor* broadcast_in_dim(Fusion& fusion, const Tensor* arg, std::span<const Expr> shape,
                                std::span<const int64_t> broadcast_dims, std::string location) {
   FUSER_CHECK(static_cast<int>(broadcast_dims.size()) == arg->rank(), Shape, "broadcast-in-dim-1",
@@ -372,106 +294,11 @@ const Tensor* broadcast_in_dim(Fusion& fusion, const Tensor* arg, std::span<cons
     is_broadcast[d] = false;
     last = d;
   }
-  const Tensor* t =
-      rank == arg->rank() ? arg : broadcast(fusion, arg, std::move(is_broadcast), location);
-  return expand(fusion, t, shape, std::move(location));
-}
-
-namespace {
-
-// The place of dim `d` of an input among its contiguity flags, which begin at the outermost dim.
-size_t place_in_memory(const Tensor& t, const Input& input, int64_t d) {
-  return input.stride_order.empty() ? d : t.rank() - 1 - input.stride_order[d];
-}
-
-// A dim of an operand, by the dim of the result that it becomes.
-int64_t dim_before(const Broadcast& b, int64_t d) {
-  return std::count(b.is_broadcast.begin(), b.is_broadcast.begin() + d, false);
-}
-int64_t dim_before(const Squeeze& s, int64_t d) {
-  for (int64_t dropped : s.dims) d += dropped <= d;
-  return d;
-}
-
-// Is the dim one that expand() grew, or that an input was defined to repeat, in all that the tensor
-// is computed from element by element?
-bool is_expanded(const Tensor* tensor, int64_t dim) {
-  std::set<std::pair<const Tensor*, int64_t>> met;
-  std::vector<std::pair<const Tensor*, int64_t>> open{{tensor, dim}};
-  while (!open.empty()) {
-    const auto [t, d] = open.back();
-    open.pop_back();
-    if (t->shape[d]->is_constant(1) || !met.emplace(t, d).second) continue;
-    if (const auto* input = std::get_if<Input>(&t->definition)) {
-      const auto& flags = input->contiguity;
-      if (flags.empty() || flags[place_in_memory(*t, *input, d)]) return false;
-    } else if (const auto* p = std::get_if<Pointwise>(&t->definition)) {
-      for (const Operand& a : p->args)
-        if (a.tensor) open.emplace_back(a.tensor, d);
-    } else if (const auto* b = std::get_if<Broadcast>(&t->definition)) {
-      open.emplace_back(b->arg, dim_before(*b, d));
-    } else if (const auto* s = std::get_if<Squeeze>(&t->definition)) {
-      open.emplace_back(s->arg, dim_before(*s, d));
-    } else if (const auto* r = std::get_if<Permute>(&t->definition)) {
-      open.emplace_back(r->arg, r->dims[d]);
-    } else if (const auto* e = std::get_if<Expand>(&t->definition)) {
-      open.emplace_back(e->arg, d);
-    } else if (const auto* c = std::get_if<Cast>(&t->definition)) {
-      open.emplace_back(c->arg, d);
-    } else if (const auto* o = std::get_if<StrideOrder>(&t->definition)) {
-      open.emplace_back(o->arg, d);
-    } else {
-      return false;
-    }
-  }
-  return true;
-}
-
-}  // namespace
-
-const Tensor* squeeze(Fusion& fusion, const Tensor* arg, std::span<const int64_t> dims,
-                      bool squeeze_expanded, std::string location) {
-  const std::string what = text("squeeze(t", arg->id, ", [", joined(dims), "])");
-  std::vector<int64_t> sorted(dims.begin(), dims.end());
-  for (int64_t& d : sorted) d = rules::dim_of(what, "squeeze-1", *arg, d);
-  std::sort(sorted.begin(), sorted.end());
-  sorted.erase(std::unique(sorted.begin(), sorted.end()), sorted.end());
-  bool drops_expanded = false;
-  for (int64_t d : sorted) {
-    Expr extent = arg->shape[d];
-    if (extent->is_constant(1)) continue;
-    if (squeeze_expanded && is_expanded(arg, d)) {
-      drops_expanded = true;
-      continue;
-    }
-    FUSER_CHECK(!extent->is_constant(), Shape, "squeeze-2", what, ": axis ", d, " has size ",
-                extent->value.integer, ", expected 1\n  ", where(*arg));
-    rules::require(
-        fusion, what, arg, d, extent, fusion.exprs.constant(1),
-        {.rule = "squeeze-2", .broken = "a squeezed dim has another size than 1", .expected = "1"});
-  }
-  std::vector<Expr> shape;
-  for (int d = 0; d < arg->rank(); ++d)
-    if (!std::binary_search(sorted.begin(), sorted.end(), d)) shape.push_back(arg->shape[d]);
-  return append(fusion, arg->dtype, std::move(shape),
-                Squeeze{.arg = arg, .dims = std::move(sorted), .squeeze_expanded = drops_expanded},
-                std::move(location));
-}
-
-const Tensor* permute(Fusion& fusion, const Tensor* arg, std::span<const int64_t> dims,
-                      std::string location) {
-  std::vector<int64_t> order = permutation("permute", *arg, dims);
-  std::vector<Expr> shape;
-  for (int64_t d : order) shape.push_back(arg->shape[d]);
-  return append(fusion, arg->dtype, std::move(shape), Permute{.arg = arg, .dims = std::move(order)},
-                std::move(location));
-}
-
-const Tensor* stride_order(Fusion& fusion, const Tensor* arg, std::span<const int64_t> order,
-                           std::string location) {
-  std::vector<int64_t> sorted = permutation("stride_order", *arg, order);
-  return append(fusion, arg->dtype, arg->shape, StrideOrder{.arg = arg, .order = std::move(sorted)},
-                std::move(location));
+  if (rank != arg->rank())
+    arg =
+        movement(fusion, Broadcast{.arg = arg, .is_broadcast = std::move(is_broadcast)}, location);
+  return movement(fusion, Expand{.arg = arg, .shape = {shape.begin(), shape.end()}},
+                  std::move(location));
 }
 
 Expr extent(Fusion& fusion, const Tensor* tensor, int dim) {

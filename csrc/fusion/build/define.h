@@ -1,4 +1,5 @@
-// Construction of a Fusion: one function per tensor op, with its shape and dtype rules.
+// Construction of a Fusion: one function per tensor op, with its shape and dtype rules. The rules
+// of movement ops are in fusion/movement.
 //
 // Every function appends one tensor and returns it. If a rule is broken it raises ShapeError,
 // DTypeError or UserError and leaves the Fusion unchanged. `location` is the user's source line,
@@ -33,19 +34,10 @@ Expr pointwise_scalar(Fusion& fusion, Op op, std::span<const Expr> args);
 const Tensor* cast(Fusion& fusion, const Tensor* arg, DType dtype, std::string location);
 const Tensor* full(Fusion& fusion, std::span<const Expr> shape, Expr value, DType dtype,
                    std::string location);
-const Tensor* broadcast(Fusion& fusion, const Tensor* arg, std::vector<bool> is_broadcast,
-                        std::string location);
-// shape[d] nullptr or -1 keeps the size; a dim of size 1 may grow.
-const Tensor* expand(Fusion& fusion, const Tensor* arg, std::span<const Expr> shape,
-                     std::string location);
+// Adds a movement op (ir/movement.h).
+const Tensor* movement(Fusion& fusion, Movement op, std::string location);
 const Tensor* broadcast_in_dim(Fusion& fusion, const Tensor* arg, std::span<const Expr> shape,
                                std::span<const int64_t> broadcast_dims, std::string location);
-const Tensor* squeeze(Fusion& fusion, const Tensor* arg, std::span<const int64_t> dims,
-                      bool squeeze_expanded, std::string location);
-const Tensor* permute(Fusion& fusion, const Tensor* arg, std::span<const int64_t> dims,
-                      std::string location);
-const Tensor* stride_order(Fusion& fusion, const Tensor* arg, std::span<const int64_t> order,
-                           std::string location);
 
 // Returns the extent of a dim for use by later statements. If a tensor's shape was named after one
 // of two unknown sizes that must match, the named one may turn out to be 1 and the other the
@@ -69,20 +61,6 @@ const Tensor* result(Fusion& fusion, const Tensor* of, int index, std::string lo
 const Tensor* iota(Fusion& fusion, Expr length, std::string location);
 const Tensor* take_along_axis(Fusion& fusion, const Tensor* arg, const Tensor* index, int64_t dim,
                               bool same_sizes, std::string location);
-// Splits a dim into two of these sizes; one of them may be nullptr or -1 for the remaining size.
-const Tensor* split_dim(Fusion& fusion, const Tensor* arg, int64_t dim, Expr outer, Expr inner,
-                        std::string location);
-// Merges dims dim and dim + 1. size: a better name for the new extent, or nullptr or -1.
-const Tensor* merge_dims(Fusion& fusion, const Tensor* arg, int64_t dim, Expr size,
-                         std::string location);
-
-// Takes elements starts[d], starts[d] + steps[d], ... before ends[d] of each dim. Bounds are
-// clamped as in torch.
-const Tensor* slice(Fusion& fusion, const Tensor* arg, std::span<const Expr> starts,
-                    std::span<const Expr> ends, std::span<const int64_t> steps,
-                    std::string location);
-const Tensor* flip(Fusion& fusion, const Tensor* arg, std::span<const int64_t> dims,
-                   std::string location);
 const Tensor* pad(Fusion& fusion, const Tensor* arg, std::span<const Expr> before,
                   std::span<const Expr> after, Expr value, std::string location);
 const Tensor* cat(Fusion& fusion, std::span<const Tensor* const> args, int64_t dim,

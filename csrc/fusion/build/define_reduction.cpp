@@ -1,5 +1,5 @@
-// Shape and dtype rules of reductions, of coordinates as values (iota), of gathers
-// (take_along_axis), and of dims that are split or merged.
+// Shape and dtype rules of reductions, of coordinates as values (iota), and of gathers
+// (take_along_axis).
 #include <algorithm>
 #include <set>
 
@@ -48,12 +48,6 @@ void require_elements(Fusion& fusion, const std::string& what, const Tensor* arg
   NonEmpty rule{.extent = extent, .op = what, .axis = static_cast<int>(dim), .tensor = arg};
   if (extent->is_constant(0)) raise_empty(rule);
   if (!extent->is_constant()) fusion.nonempty.push_back(std::move(rule));
-}
-
-void check_size(const std::string& what, const char* rule, Expr size) {
-  FUSER_CHECK(
-      kind_of(size->dtype) == Kind::Int && !(size->is_constant() && size->value.integer < 0), Shape,
-      rule, what, ": expected a size of at least 0, got ", rules::size_text(size));
 }
 
 }  // namespace
@@ -180,7 +174,7 @@ const Tensor* result(Fusion& fusion, const Tensor* of, int index, std::string lo
 }
 
 const Tensor* iota(Fusion& fusion, Expr length, std::string location) {
-  check_size("iota(length)", "iota-1", length);
+  rules::check_size("iota(length)", "iota-1", length);
   return append(fusion, DType::Int64, {fusion.exprs.cast(DType::Int64, length)}, Iota{},
                 std::move(location));
 }
@@ -234,83 +228,6 @@ const Tensor* take_along_axis(Fusion& fusion, const Tensor* arg, const Tensor* i
   return append(fusion, arg->dtype, std::move(shape),
                 TakeAlongAxis{.arg = arg, .index = index, .dim = dim, .same_sizes = same_sizes},
                 std::move(location));
-}
-
-namespace {
-
-// Returns extent / size. Cancels a common constant factor, so that repeated reshapes with -1 have
-// sizes that do not grow and are recognized as equal.
-Expr quotient(Exprs& exprs, Expr extent, Expr size) {
-  const bool product = extent->kind == ExprNode::Kind::Apply && extent->op == Op::mul;
-  if (product && extent->args[1]->is_constant() && size->is_constant()) {
-    const int64_t all = extent->args[1]->value.integer, part = size->value.integer;
-    if (all % part == 0) return exprs.mul(extent->args[0], exprs.constant(all / part));
-  }
-  return exprs.div(extent, size);
-}
-
-}  // namespace
-
-const Tensor* split_dim(Fusion& fusion, const Tensor* arg, int64_t dim, Expr outer, Expr inner,
-                        std::string location) {
-  const auto is_open = [](Expr size) { return size->is_constant(-1); };
-  if (!outer) outer = fusion.exprs.constant(-1);
-  if (!inner) inner = fusion.exprs.constant(-1);
-  const std::string what = text("split_dim(t", arg->id, ", ", dim, ", [", to_string(outer), ", ",
-                                to_string(inner), "])");
-  dim = rules::dim_of(what, "split-dim-1", *arg, dim);
-  FUSER_CHECK(!is_open(outer) || !is_open(inner), Shape, "split-dim-2", what,
-              ": at most one size can be -1\n  ", where(*arg));
-  const Expr extent = arg->shape[dim];
-  for (Expr* size : {&outer, &inner}) {
-    if (is_open(*size)) continue;
-    check_size(what, "split-dim-2", *size);
-    *size = fusion.exprs.cast(DType::Int64, *size);
-  }
-  std::vector<Expr> wanted = {outer, inner};
-  const auto rest = [&](Expr size) {
-    FUSER_CHECK(!size->is_constant(0), Shape, "split-dim-2", what,
-                ": -1 is ambiguous next to a size of 0\n  ", where(*arg));
-    return quotient(fusion.exprs, extent, size);
-  };
-  if (is_open(outer)) outer = rest(inner);
-  if (is_open(inner)) inner = rest(outer);
-  const Expr product = fusion.exprs.mul(outer, inner);
-  FUSER_CHECK(product == extent || !product->is_constant() || !extent->is_constant(), Shape,
-              "split-dim-3", what, ": axis ", dim, " has size ", to_string(extent),
-              ", expected the product of the sizes, ", to_string(product), "\n  ", where(*arg));
-  if (product != extent) rules::require(fusion, what, arg, dim, extent, product, rules::split_law);
-  std::vector<Expr> shape = arg->shape;
-  shape[dim] = outer;
-  shape.insert(shape.begin() + dim + 1, inner);
-  return append(fusion, arg->dtype, std::move(shape),
-                SplitDim{.arg = arg, .dim = dim, .sizes = std::move(wanted)}, std::move(location));
-}
-
-const Tensor* merge_dims(Fusion& fusion, const Tensor* arg, int64_t dim, Expr size,
-                         std::string location) {
-  const std::string what = text("merge_dims(t", arg->id, ", ", dim, ")");
-  dim = rules::dim_of(what, "merge-dims-1", *arg, dim);
-  FUSER_CHECK(dim + 1 < arg->rank(), Shape, "merge-dims-1", what, ": expected a dim after dim ",
-              dim, "\n  ", where(*arg));
-  const Expr product = fusion.exprs.mul(arg->shape[dim], arg->shape[dim + 1]);
-  const bool is_open = !size || size->is_constant(-1);
-  if (!is_open) check_size(what, "merge-dims-2", size);
-  const Expr wanted = is_open ? fusion.exprs.constant(-1) : fusion.exprs.cast(DType::Int64, size);
-  size = is_open ? product : wanted;
-  FUSER_CHECK(product == size || !product->is_constant() || !size->is_constant(), Shape,
-              "merge-dims-2", what, ": the product of the sizes is ", to_string(product),
-              ", expected ", to_string(size), "\n  ", where(*arg));
-  if (product != size)
-    rules::require(fusion, what, arg, dim, product, size,
-                   {.rule = "merge-dims-2",
-                    .broken = "the dims have another number of elements",
-                    .expected = "an equal number of elements"});
-  std::vector<Expr> shape = arg->shape;
-  shape[dim] = size;
-  shape.erase(shape.begin() + dim + 1);
-  return append(fusion, arg->dtype, std::move(shape),
-                MergeDims{.arg = arg, .dim = dim, .size = wanted}, std::move(location));
 }
 
 }  // namespace fuser

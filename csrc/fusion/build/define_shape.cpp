@@ -1,6 +1,4 @@
-// Shape rules of ops that change sizes or move elements: slice, flip, pad, cat.
-#include <algorithm>
-
+// Shape rules of pad and cat.
 #include "base/error.h"
 #include "fusion/build/define.h"
 #include "fusion/build/rules.h"
@@ -8,110 +6,9 @@
 namespace fuser {
 
 using rules::append;
+using rules::check_count;
+using rules::integer;
 using rules::where;
-
-namespace {
-
-// Returns whether the structure of the expression shows that it is not negative.
-bool is_natural_number(Expr e) {
-  std::vector<Expr> open{e};
-  while (!open.empty()) {
-    const Expr x = open.back();
-    open.pop_back();
-    if (x->is_constant() ? x->value.integer >= 0
-                         : x->is_symbol(Symbol::Size) || x->is_symbol(Symbol::Extent))
-      continue;
-    if (x->kind != ExprNode::Kind::Apply) return false;
-    const bool closed = x->op == Op::add || x->op == Op::mul || x->op == Op::floor_divide ||
-                        x->op == Op::div || x->op == Op::minimum || x->op == Op::ceil_div;
-    if (!closed) return false;
-    for (Expr a : x->operands()) open.push_back(a);
-  }
-  return true;
-}
-
-// Returns a slice bound with torch's rules applied: negative bounds count from the end, and the
-// result is clamped to 0..size.
-Expr clamped(Exprs& exprs, Expr bound, Expr size) {
-  if (bound == size || bound->is_constant(0)) return bound;
-  const Expr zero = exprs.constant(0);
-  if (bound->is_constant()) {
-    const int64_t b = bound->value.integer;
-    if (size->is_constant()) {
-      const int64_t n = size->value.integer;
-      return exprs.constant(std::clamp<int64_t>(b < 0 ? b + n : b, 0, n));
-    }
-    if (b < 0) return exprs.apply(Op::maximum, {exprs.add(size, bound), zero});
-  } else if (!is_natural_number(bound)) {
-    // 1 if the bound is negative, else 0.
-    Expr below = exprs.apply(Op::maximum, {exprs.sub(zero, bound), zero});
-    below = exprs.apply(Op::minimum, {below, exprs.constant(1)});
-    bound = exprs.add(bound, exprs.mul(below, size));
-    bound = exprs.apply(Op::maximum, {bound, zero});
-  }
-  return exprs.apply(Op::minimum, {bound, size});
-}
-
-// Returns the number of steps from start to end, at least 0. A step longer than any dim takes one
-// element.
-Expr steps_between(Exprs& exprs, Expr start, Expr end, Expr size, int64_t step) {
-  Expr length = exprs.sub(end, start);
-  if (length->is_constant())
-    length = exprs.constant(std::max<int64_t>(0, length->value.integer));
-  else if (end != size && !start->is_constant(0))
-    length = exprs.apply(Op::maximum, {length, exprs.constant(0)});
-  constexpr int64_t longest = int64_t{1} << 62;  // sums of both do not wrap
-  return step == 1 ? length : exprs.ceil_div(length, std::min(step, longest));
-}
-
-void check_count(const std::string& what, const char* rule, const Tensor& arg, size_t count,
-                 const char* of) {
-  FUSER_CHECK(static_cast<int>(count) == arg.rank(), Shape, rule, what, ": expected ", arg.rank(),
-              " ", of, " (the rank of the operand), got ", count, "\n  ", where(arg));
-}
-
-Expr integer(Fusion& fusion, const std::string& what, const char* rule, Expr e) {
-  FUSER_CHECK(kind_of(e->dtype) == Kind::Int, DType, rule, what, ": expected an integer, got ",
-              to_string(e), " of type ", row(e->dtype).torch);
-  return fusion.exprs.cast(DType::Int64, e);
-}
-
-}  // namespace
-
-const Tensor* slice(Fusion& fusion, const Tensor* arg, std::span<const Expr> starts,
-                    std::span<const Expr> ends, std::span<const int64_t> steps,
-                    std::string location) {
-  const std::string what = text("slice(t", arg->id, ", ...)");
-  check_count(what, "slice-1", *arg, starts.size(), "start_indices");
-  check_count(what, "slice-1", *arg, ends.size(), "end_indices");
-  check_count(what, "slice-1", *arg, steps.size(), "strides");
-  Exprs& exprs = fusion.exprs;
-  Slice s{.arg = arg, .starts = {}, .ends = {}, .steps = {steps.begin(), steps.end()}, .first = {}};
-  std::vector<Expr> shape;
-  for (int d = 0; d < arg->rank(); ++d) {
-    FUSER_CHECK(steps[d] >= 1, Shape, "slice-2", what, ": expected strides of at least 1, got ",
-                steps[d], " in axis ", d, "\n  ", where(*arg), "\n  hint: flip reverses a dim");
-    const Expr size = arg->shape[d];
-    s.starts.push_back(integer(fusion, what, "slice-3", starts[d]));
-    s.ends.push_back(integer(fusion, what, "slice-3", ends[d]));
-    s.first.push_back(clamped(exprs, s.starts[d], size));
-    const Expr end = clamped(exprs, s.ends[d], size);
-    shape.push_back(steps_between(exprs, s.first[d], end, size, steps[d]));
-  }
-  return append(fusion, arg->dtype, std::move(shape), std::move(s), std::move(location));
-}
-
-const Tensor* flip(Fusion& fusion, const Tensor* arg, std::span<const int64_t> dims,
-                   std::string location) {
-  const std::string what = text("flip(t", arg->id, ", [", joined(dims), "])");
-  std::vector<int64_t> sorted;
-  for (int64_t d : dims) sorted.push_back(rules::dim_of(what, "flip-1", *arg, d));
-  std::sort(sorted.begin(), sorted.end());
-  FUSER_CHECK(std::adjacent_find(sorted.begin(), sorted.end()) == sorted.end(), Shape, "flip-2",
-              what, ": a dim is given twice\n  ", where(*arg));
-  return append(fusion, arg->dtype, arg->shape, Flip{.arg = arg, .dims = std::move(sorted)},
-                std::move(location));
-}
 
 const Tensor* pad(Fusion& fusion, const Tensor* arg, std::span<const Expr> before,
                   std::span<const Expr> after, Expr value, std::string location) {

@@ -43,6 +43,14 @@ bool is_natural(DType d) {
   return d == DType::Bool || d == DType::Int64 || d == DType::Float64 || d == DType::Complex128;
 }
 
+// Returns whether an optional argument of a movement op has its default.
+bool is_default(bool flag) { return !flag; }
+bool is_default(Expr size) { return size->is_constant(-1); }
+template <class T>
+bool is_default(const T&) {
+  return false;
+}
+
 bool is_computed(Expr e) {
   return e->kind == ExprNode::Kind::Apply || e->kind == ExprNode::Kind::Cast;
 }
@@ -231,25 +239,24 @@ struct Printer {
                 ", dtype=", dtype_text(t.dtype), ")");
   }
 
-  std::string call(const Tensor&, const Broadcast& d) const {
-    return text("fd.ops.broadcast(T", d.arg->id, ", is_broadcast_dim=", bools(d.is_broadcast), ")");
+  // The argument of a movement op as it is written.
+  std::string written(const std::vector<bool>& flags) const { return bools(flags); }
+  std::string written(bool flag) const { return flag ? "True" : "False"; }
+  std::string written(int64_t number) const { return std::to_string(number); }
+  std::string written(const std::vector<int64_t>& numbers) const {
+    return text("[", joined(numbers), "]");
   }
+  std::string written(Expr e) const { return scalar(e); }
+  std::string written(const std::vector<Expr>& list) const { return shape(list); }
 
-  std::string call(const Tensor&, const Expand& d) const {
-    return text("fd.ops.expand(T", d.arg->id, ", shape=", shape(d.shape), ")");
-  }
-
-  std::string call(const Tensor&, const Squeeze& d) const {
-    return text("fd.ops.squeeze(T", d.arg->id, ", dims=[", joined(d.dims),
-                d.squeeze_expanded ? "], squeeze_expanded=True)" : "])");
-  }
-
-  std::string call(const Tensor&, const Permute& d) const {
-    return text("fd.ops.permute(T", d.arg->id, ", dims=[", joined(d.dims), "])");
-  }
-
-  std::string call(const Tensor&, const StrideOrder& d) const {
-    return text("fd.ops.stride_order(T", d.arg->id, ", stride_order=[", joined(d.order), "])");
+  template <MovementOp D>
+  std::string call(const Tensor&, const D& d) const {
+    std::string arguments;
+    visit_fields(d, [&](const auto& field, const auto& value) {
+      if (!field.optional || !is_default(value))
+        arguments += text(", ", field.name, "=", written(value));
+    });
+    return text("fd.ops.", D::name, "(T", d.arg->id, arguments, ")");
   }
 
   std::string call(const Tensor& t, const Reduction& d) const {
@@ -274,24 +281,6 @@ struct Printer {
   std::string call(const Tensor&, const TakeAlongAxis& d) const {
     return text("fd.ops.", d.same_sizes ? "gather" : "take_along_axis", "(T", d.arg->id, ", T",
                 d.index->id, ", dim=", d.dim, ")");
-  }
-
-  std::string call(const Tensor&, const SplitDim& d) const {
-    return text("fd.ops.split_dim(T", d.arg->id, ", dim=", d.dim, ", sizes=", shape(d.sizes), ")");
-  }
-
-  std::string call(const Tensor&, const MergeDims& d) const {
-    const std::string size = d.size->is_constant(-1) ? "" : ", size=" + scalar(d.size);
-    return text("fd.ops.merge_dims(T", d.arg->id, ", dim=", d.dim, size, ")");
-  }
-
-  std::string call(const Tensor&, const Slice& d) const {
-    return text("fd.ops.slice(T", d.arg->id, ", start_indices=", shape(d.starts),
-                ", end_indices=", shape(d.ends), ", strides=[", joined(d.steps), "])");
-  }
-
-  std::string call(const Tensor&, const Flip& d) const {
-    return text("fd.ops.flip(T", d.arg->id, ", dims=[", joined(d.dims), "])");
   }
 
   std::string call(const Tensor&, const Pad& d) const {
@@ -328,19 +317,15 @@ std::vector<Expr> written_scalars(const Tensor& t) {
           all(t.shape);
         } else if constexpr (std::is_same_v<D, Iota>) {
           all(t.shape);
-        } else if constexpr (std::is_same_v<D, SplitDim>) {
-          all(d.sizes);
-        } else if constexpr (std::is_same_v<D, MergeDims>) {
-          out.push_back(d.size);
-        } else if constexpr (std::is_same_v<D, Slice>) {
-          all(d.starts);
-          all(d.ends);
+        } else if constexpr (MovementOp<D>) {
+          visit_fields(d, [&]<class T>(const auto&, const T& value) {
+            if constexpr (std::is_same_v<T, Expr>) out.push_back(value);
+            if constexpr (std::is_same_v<T, std::vector<Expr>>) all(value);
+          });
         } else if constexpr (std::is_same_v<D, Pad>) {
           all(d.before);
           all(d.after);
           out.push_back(d.value);
-        } else if constexpr (std::is_same_v<D, Expand>) {
-          all(d.shape);
         } else if constexpr (std::is_same_v<D, Pointwise>) {
           for (const Operand& a : d.args)
             if (a.scalar) out.push_back(a.scalar);
@@ -349,11 +334,9 @@ std::vector<Expr> written_scalars(const Tensor& t) {
             if (e) out.push_back(e);
         } else {
           static_assert(std::is_same_v<D, Input> || std::is_same_v<D, Cast> ||
-                            std::is_same_v<D, Broadcast> || std::is_same_v<D, Squeeze> ||
-                            std::is_same_v<D, Permute> || std::is_same_v<D, StrideOrder> ||
                             std::is_same_v<D, Reduction> || std::is_same_v<D, Result> ||
-                            std::is_same_v<D, TakeAlongAxis> || std::is_same_v<D, Flip> ||
-                            std::is_same_v<D, Cat> || std::is_same_v<D, std::monostate>,
+                            std::is_same_v<D, TakeAlongAxis> || std::is_same_v<D, Cat> ||
+                            std::is_same_v<D, std::monostate>,
                         "written_scalars() misses an op");
         }
       },
@@ -385,6 +368,27 @@ std::vector<const Tensor*> operands(const Tensor& tensor) {
         return out;
       },
       tensor.definition);
+}
+
+namespace {
+
+#define FUSER_TENSOR_OP(name, text) \
+  [[maybe_unused]] const char* text_of(const name&) { return text; }
+#include "ir/tensor_ops.def"
+#undef FUSER_TENSOR_OP
+const char* text_of(const std::monostate&) { return ""; }
+
+}  // namespace
+
+const char* name_of(const Definition& definition) {
+  return std::visit(
+      []<class D>(const D& d) {
+        if constexpr (MovementOp<D>)
+          return D::name;
+        else
+          return text_of(d);
+      },
+      definition);
 }
 
 const Tensor* library_call(const Tensor& tensor) {

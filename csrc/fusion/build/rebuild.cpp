@@ -79,24 +79,6 @@ struct Rebuilder {
     full(out, mapped(t.shape), mapped(d.value), t.dtype, t.location);
   }
 
-  void append(const Tensor& t, const Broadcast& d) {
-    broadcast(out, at(d.arg), d.is_broadcast, t.location);
-  }
-
-  void append(const Tensor& t, const Expand& d) {
-    expand(out, at(d.arg), mapped(d.shape), t.location);
-  }
-
-  void append(const Tensor& t, const Squeeze& d) {
-    squeeze(out, at(d.arg), d.dims, d.squeeze_expanded, t.location);
-  }
-
-  void append(const Tensor& t, const Permute& d) { permute(out, at(d.arg), d.dims, t.location); }
-
-  void append(const Tensor& t, const StrideOrder& d) {
-    stride_order(out, at(d.arg), d.order, t.location);
-  }
-
   void append(const Tensor& t, const Reduction& d) {
     reduce(out, d.op, at(d.arg), d.dims, d.identity, t.location);
   }
@@ -109,26 +91,31 @@ struct Rebuilder {
     take_along_axis(out, at(d.arg), at(d.index), d.dim, d.same_sizes, t.location);
   }
 
-  void append(const Tensor& t, const SplitDim& d) {
+  template <MovementOp D>
+  void append(const Tensor& t, D d) {
+    d.arg = at(d.arg);
+    visit_fields(d, [&]<class T>(const auto&, T& value) {
+      if constexpr (std::is_same_v<T, Expr> || std::is_same_v<T, std::vector<Expr>>)
+        value = mapped(value);
+    });
+    movement(out, std::move(d), t.location);
+  }
+
+  void append(const Tensor& t, SplitDim d) {
     const auto it = known.parts.find(t.id);
-    const auto [outer, inner] =
-        it != known.parts.end() ? it->second : std::pair(d.sizes[0], d.sizes[1]);
-    split_dim(out, at(d.arg), d.dim, mapped(outer), mapped(inner), t.location);
+    const Expr wanted = d.sizes[0]->is_constant(-1) ? nullptr : d.sizes[0];
+    if (it != known.parts.end()) d.sizes = {it->second.first, it->second.second};
+    d.arg = at(d.arg);
+    d.sizes = mapped(d.sizes);
+    const Tensor* arg = d.arg;
+    const Expr outer = d.sizes[0];
+    const int64_t dim = d.dim;
+    movement(out, std::move(d), t.location);
     // The known size replaces the requested one, which must be equal.
-    if (it != known.parts.end() && !d.sizes[0]->is_constant(-1))
-      rules::require(out, text("split_dim(t", d.arg->id, ", ", d.dim, ")"), at(d.arg), d.dim,
-                     mapped(d.sizes[0]), mapped(outer), rules::split_law);
+    if (it != known.parts.end() && wanted)
+      rules::require(out, text("split_dim(t", arg->id, ", ", dim, ")"), arg, dim, mapped(wanted),
+                     outer, rules::split_law);
   }
-
-  void append(const Tensor& t, const MergeDims& d) {
-    merge_dims(out, at(d.arg), d.dim, mapped(d.size), t.location);
-  }
-
-  void append(const Tensor& t, const Slice& d) {
-    slice(out, at(d.arg), mapped(d.starts), mapped(d.ends), d.steps, t.location);
-  }
-
-  void append(const Tensor& t, const Flip& d) { flip(out, at(d.arg), d.dims, t.location); }
 
   void append(const Tensor& t, const Pad& d) {
     pad(out, at(d.arg), mapped(d.before), mapped(d.after), mapped(d.value), t.location);

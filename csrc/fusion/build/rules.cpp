@@ -39,6 +39,38 @@ const Tensor* append(Fusion& fusion, DType dtype, std::vector<Expr> shape, Defin
   return &fusion.tensors.back();
 }
 
+void check_count(const std::string& what, const char* rule, const Tensor& arg, size_t count,
+                 const char* of) {
+  FUSER_CHECK(static_cast<int>(count) == arg.rank(), Shape, rule, what, ": expected ", arg.rank(),
+              " ", of, " (the rank of the operand), got ", count, "\n  ", where(arg));
+}
+
+Expr integer(Fusion& fusion, const std::string& what, const char* rule, Expr e) {
+  FUSER_CHECK(kind_of(e->dtype) == Kind::Int, DType, rule, what, ": expected an integer, got ",
+              to_string(e), " of type ", row(e->dtype).torch);
+  return fusion.exprs.cast(DType::Int64, e);
+}
+
+void check_size(const std::string& what, const char* rule, Expr size) {
+  FUSER_CHECK(
+      kind_of(size->dtype) == Kind::Int && !(size->is_constant() && size->value.integer < 0), Shape,
+      rule, what, ": expected a size of at least 0, got ", size_text(size));
+}
+
+std::vector<int64_t> permutation(std::string_view op, const Tensor& arg,
+                                 std::span<const int64_t> dims) {
+  std::vector<int64_t> result(dims.begin(), dims.end());
+  for (int64_t& d : result)
+    if (d < 0) d += arg.rank();
+  std::vector<int64_t> sorted = result;
+  std::sort(sorted.begin(), sorted.end());
+  bool ok = static_cast<int>(sorted.size()) == arg.rank();
+  for (size_t i = 0; ok && i < sorted.size(); ++i) ok = sorted[i] == static_cast<int64_t>(i);
+  FUSER_CHECK(ok, Shape, "permute-1", op, "(t", arg.id, ", [", joined(dims),
+              "]): expected each of 0..", arg.rank() - 1, " once\n  ", where(arg));
+  return result;
+}
+
 namespace {
 
 // Names an op that only an execution can reject, with its composite: "reshape(): merge_dims(t0)".

@@ -47,6 +47,18 @@ void check_narrowed(const Narrowed& rule, int64_t value);
 // "s0 + 1", or "truediv(s0, 2) of type float32, ..." if a size is not an integer.
 std::string size_text(Expr size);
 
+// Checks that there is one argument for each dim of `arg`: "expected 2 strides ..., got 3".
+void check_count(const std::string& what, const char* rule, const Tensor& arg, size_t count,
+                 const char* of);
+// Returns the scalar as int64. Raises DTypeError `rule` if it is not an integer.
+Expr integer(Fusion& fusion, const std::string& what, const char* rule, Expr e);
+// Checks that the size is an integer that is not known to be negative.
+void check_size(const std::string& what, const char* rule, Expr size);
+// Returns a permutation of 0..rank-1; negative dims count from the end. Raises ShapeError
+// `permute-1`.
+std::vector<int64_t> permutation(std::string_view op, const Tensor& arg,
+                                 std::span<const int64_t> dims);
+
 // Registers a rule that executions check. The op is named with its composite: "reshape():
 // merge_dims(t0)".
 void require(Fusion& fusion, Constraint constraint);

@@ -17,6 +17,7 @@ std::optional<AxisSource> anchor(const Tensor* t) {
   Exprs exprs;
   Merges merges;
   std::unordered_set<Expr> outside;
+  Coordinates coordinates{exprs, merges, outside, [](Expr e) { return e; }};
   Point p{t, {}};
   for (int d = 0; d < t->rank(); ++d) p.at.push_back(exprs.symbol(Symbol::Axis, d));
   const auto extent_count = [](const Tensor* x) {
@@ -25,8 +26,7 @@ std::optional<AxisSource> anchor(const Tensor* t) {
   };
   while (true) {
     if (is_movement(*p.tensor)) {
-      p = step(
-          exprs, merges, outside, [](Expr e) { return e; }, p);
+      p = step(coordinates, p);
       continue;
     }
     const std::vector<const Tensor*> args = operands(*p.tensor);

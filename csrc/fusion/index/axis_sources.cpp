@@ -6,6 +6,7 @@
 
 #include "fusion/build/rebuild.h"
 #include "fusion/index/kernel_builder.h"
+#include "fusion/movement/movement_rules.h"
 
 namespace fuser {
 namespace {
@@ -52,38 +53,28 @@ std::vector<uint64_t> definition_key(const Tensor& t, const std::vector<const Te
         if constexpr (std::is_same_v<D, Input>) key.push_back(static_cast<uint64_t>(d.index));
         if constexpr (requires { d.op; }) key.push_back(static_cast<uint64_t>(d.op));
         if constexpr (requires { d.compute; }) key.push_back(static_cast<uint64_t>(d.compute));
-        if constexpr (requires { d.dims; }) numbers(d.dims);
-        if constexpr (requires { d.order; }) numbers(d.order);
-        if constexpr (requires { d.steps; }) numbers(d.steps);
+        if constexpr (std::is_same_v<D, Reduction>) numbers(d.dims);
         if constexpr (requires { d.attributes; }) numbers(d.attributes);
-        if constexpr (requires { d.is_broadcast; }) numbers(d.is_broadcast);
-        if constexpr (requires { d.dim; }) key.push_back(static_cast<uint64_t>(d.dim));
+        if constexpr (std::is_same_v<D, TakeAlongAxis> || std::is_same_v<D, Cat>)
+          key.push_back(static_cast<uint64_t>(d.dim));
         if constexpr (std::is_same_v<D, Result>) key.push_back(static_cast<uint64_t>(d.index));
+        if constexpr (MovementOp<D>)
+          visit_fields(d, [&]<class T>(const auto&, const T& value) {
+            if constexpr (std::is_integral_v<T>) key.push_back(static_cast<uint64_t>(value));
+            if constexpr (std::is_same_v<T, std::vector<int64_t>> ||
+                          std::is_same_v<T, std::vector<bool>>)
+              numbers(value);
+          });
       },
       t.definition);
   return key;
 }
 
-// Ops whose results may be shorter or longer than their operands.
-template <class D>
-constexpr bool resizes = std::is_same_v<D, Slice> || std::is_same_v<D, Pad>;
-
-// Ops with a dim of the result for each dim of an operand, and ops for which dims_of() has no
-// meaning.
-template <class D>
-constexpr bool keeps_dims =
-    resizes<D> || std::is_same_v<D, Pointwise> || std::is_same_v<D, Cast> ||
-    std::is_same_v<D, Expand> || std::is_same_v<D, StrideOrder> || std::is_same_v<D, Result> ||
-    std::is_same_v<D, TakeAlongAxis> || std::is_same_v<D, Flip> || std::is_same_v<D, Cat> ||
-    std::is_same_v<D, SplitDim> || std::is_same_v<D, MergeDims> || std::is_same_v<D, Input> ||
-    std::is_same_v<D, Full> || std::is_same_v<D, Iota> || std::is_same_v<D, Library> ||
-    std::is_same_v<D, std::monostate>;
-
-bool makes_dims(const Tensor& t) {
+bool has_own_dims(const Tensor& t) {
   return std::visit(
              [](const auto& d) {
                using D = std::decay_t<decltype(d)>;
-               return resizes<D> || std::is_same_v<D, Flip> || std::is_same_v<D, Cat> ||
+               return makes_dims<D> || std::is_same_v<D, Pad> || std::is_same_v<D, Cat> ||
                       std::is_same_v<D, TakeAlongAxis>;
              },
              t.definition) ||
@@ -201,33 +192,27 @@ struct Dims {
     std::visit(
         [&](const auto& d) {
           using D = std::decay_t<decltype(d)>;
-          if constexpr (std::is_same_v<D, Broadcast>) {
-            int next = 0;
-            for (size_t i = 0; i < d.is_broadcast.size(); ++i)
-              if (!d.is_broadcast[i]) image[next++] = static_cast<int>(i);
-          } else if constexpr (std::is_same_v<D, Squeeze> || std::is_same_v<D, Reduction>) {
+          if constexpr (MovementOp<D>) {
+            image = MovementRules<D>::dims_of(d, t);
+          } else if constexpr (std::is_same_v<D, Reduction>) {
             int next = 0;
             for (int i = 0; i < a->rank(); ++i)
               if (!std::binary_search(d.dims.begin(), d.dims.end(), i)) image[i] = next++;
-          } else if constexpr (std::is_same_v<D, Permute>) {
-            for (size_t i = 0; i < d.dims.size(); ++i) image[d.dims[i]] = static_cast<int>(i);
           } else {
-            static_assert(keeps_dims<D>, "dims_of() misses an op");
+            static_assert(std::is_same_v<D, Pointwise> || std::is_same_v<D, Cast> ||
+                              std::is_same_v<D, Result> || std::is_same_v<D, TakeAlongAxis> ||
+                              std::is_same_v<D, Pad> || std::is_same_v<D, Cat> ||
+                              std::is_same_v<D, Input> || std::is_same_v<D, Full> ||
+                              std::is_same_v<D, Iota> || std::is_same_v<D, Library> ||
+                              std::is_same_v<D, std::monostate>,
+                          "dims_of() misses an op");
             for (int i = 0; i < a->rank(); ++i) image[i] = i;
             if constexpr (std::is_same_v<D, TakeAlongAxis>)
               if (a == d.arg && a != d.index) image[d.dim] = -1;
-            if constexpr (std::is_same_v<D, Flip>)
-              for (int64_t i : d.dims) image[i] = -1;
             if constexpr (std::is_same_v<D, Cat>) image[d.dim] = -1;
-            if constexpr (std::is_same_v<D, Slice>)
-              for (size_t i = 0; i < d.steps.size(); ++i)
-                if (!d.first[i]->is_constant(0) || d.steps[i] != 1) image[i] = -1;
             if constexpr (std::is_same_v<D, Pad>)
               for (size_t i = 0; i < d.before.size(); ++i)
-                if (!d.before[i]->is_constant(0)) image[i] = -1;
-            if constexpr (resizes<D>)  // of the remaining ops only merges have fewer dims
-              for (int i = 0; i < a->rank(); ++i)
-                if (a->shape[i] != t.shape[i]) image[i] = -1;
+                if (!d.before[i]->is_constant(0) || a->shape[i] != t.shape[i]) image[i] = -1;
           }
         },
         t.definition);
@@ -278,7 +263,7 @@ struct Dims {
     const bool splits = split && !nests(t, *split);
     // A reduction may be materialized; then other tensors share it as a source. A tensor with dims
     // that no operand has is a source too.
-    if (splits || std::holds_alternative<Reduction>(t.definition) || makes_dims(t)) itself();
+    if (splits || std::holds_alternative<Reduction>(t.definition) || has_own_dims(t)) itself();
     for (const Tensor* a : operands(t)) {
       const std::vector<int> image = split_factors_of(t, a);
       for (const AxisSource& o : graph.axis_sources[a->id]) {
@@ -309,7 +294,7 @@ bool keeps_places(const Tensor& t) {
                return !std::is_same_v<D, SplitDim> && !std::is_same_v<D, MergeDims>;
              },
              t.definition) &&
-         !makes_dims(t);
+         !has_own_dims(t);
 }
 
 // The tensors that split a dim, by its tensor and index.

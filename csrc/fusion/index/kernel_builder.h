@@ -65,10 +65,22 @@ bool is_movement(const Tensor& t);
 // (coordinate, size of the inner dim) -> (outer, inner), for coordinates that were merged.
 using Merges = std::map<std::pair<Expr, Expr>, std::pair<Expr, Expr>>;
 
-// Steps through one movement op: returns the point at which its operand is read. `import` copies a
-// size to `exprs`. If a coordinate is in `outside`, the coordinates derived from it are added.
-Point step(Exprs& exprs, Merges& merges, std::unordered_set<Expr>& outside,
-           const std::function<Expr(Expr)>& import, const Point& p);
+// The coordinates of operands, as movement ops derive them from the coordinates of results.
+struct Coordinates {
+  Exprs& exprs;
+  Merges& merges;
+  std::unordered_set<Expr>& outside;  // coordinates that may be outside their tensor
+  std::function<Expr(Expr)> import;   // copies a size to `exprs`
+
+  // Returns `to`, which is derived from `from`. It may be outside if `from` may be.
+  Expr derived(Expr from, Expr to);
+  // Returns (outer, inner) as one coordinate, which `merges` maps back for split().
+  Expr merge(Expr outer, Expr inner, Expr size);
+  std::pair<Expr, Expr> split(Expr one, Expr size);
+};
+
+// Steps through one movement op: returns the point at which its operand is read.
+Point step(Coordinates& coordinates, const Point& p);
 
 // Returns whether the coordinates visit all indices of all dims of the tensor, with each axis in
 // one dim.
@@ -149,6 +161,7 @@ class KernelBuilder {
   std::vector<Expr> coordinates(const Tensor* t, const std::vector<Expr>& parts);
   std::vector<Expr> extents(const Tensor* t);
 
+  Coordinates through_movement();
   Point operand(const Tensor* arg, const std::vector<Expr>& at);
   Select selected(const Point& p);
   std::vector<Point> sources(const Point& p);

@@ -4,6 +4,8 @@
 #include <limits>
 #include <numeric>
 
+#include "fusion/movement/movement_rules.h"
+
 namespace fuser {
 
 std::vector<int> memory_order(int axes, const std::vector<int>& logical,
@@ -46,17 +48,13 @@ std::vector<Expr> dense_strides(Exprs& exprs, const std::vector<Expr>& extents,
   return strides;
 }
 
-namespace {
-
-// Rank by dim of a tensor: larger for outer dims. -1 if it is unknown, because the dim has one
-// element or its elements share an address.
-using Ranks = std::vector<int>;
-
 Ranks row_major_ranks(int rank) {
   Ranks out(rank);
   for (int d = 0; d < rank; ++d) out[d] = rank - 1 - d;
   return out;
 }
+
+namespace {
 
 Ranks ranks_of(const std::vector<int>& outermost_first, int rank) {
   Ranks out(rank, -1);
@@ -65,8 +63,9 @@ Ranks ranks_of(const std::vector<int>& outermost_first, int rank) {
   return out;
 }
 
-// Layout of the result of a loop over the elements of these operands, as torch allocates it.
-Ranks elementwise(const Tensor& t, const std::vector<Ranks>& tellers) {
+}  // namespace
+
+Ranks elementwise_ranks(const Tensor& t, const std::vector<Ranks>& tellers) {
   const auto tells_all = [&](const Ranks& r) {
     for (int d = 0; d < t.rank(); ++d)
       if (r[d] < 0 && !t.shape[d]->is_constant(1)) return false;
@@ -79,6 +78,8 @@ Ranks elementwise(const Tensor& t, const std::vector<Ranks>& tellers) {
   if (std::none_of(tellers.begin(), tellers.end(), tells_any)) return Ranks(t.rank(), -1);
   return ranks_of(memory_order(t.rank(), row_major(t.rank()), tellers), t.rank());
 }
+
+namespace {
 
 // Layout of a copy that torch makes in the memory format that all operands suggest.
 Ranks in_memory_format(int rank, const std::vector<Ranks>& operands) {
@@ -101,24 +102,9 @@ Ranks in_memory_format(int rank, const std::vector<Ranks>& operands) {
   return out;
 }
 
-// Layout after two dims are merged. torch's reshape is a view if no other dim is between them.
-Ranks merged(const MergeDims& d, const Ranks& of) {
-  const int outer = of[d.dim], inner = of[d.dim + 1];
-  Ranks out = of;
-  out.erase(out.begin() + d.dim + 1);
-  if (d.arg->shape[d.dim]->is_constant(1)) {
-    out[d.dim] = inner;
-    return out;
-  }
-  if (d.arg->shape[d.dim + 1]->is_constant(1)) return out;
-  const bool between = std::any_of(of.begin(), of.end(),
-                                   [&](int r) { return r > std::min(inner, outer) && r < outer; });
-  if (inner < 0 || outer < inner || between) return row_major_ranks(d.arg->rank() - 1);
-  return out;
-}
+}  // namespace
 
-// Layout after a dim is split into two adjacent dims.
-Ranks split(int64_t dim, const Ranks& of) {
+Ranks split_ranks(int64_t dim, const Ranks& of) {
   Ranks out = of;
   const int whole = of[dim];
   for (int& r : out)
@@ -126,6 +112,8 @@ Ranks split(int64_t dim, const Ranks& of) {
   out.insert(out.begin() + dim, whole < 0 ? -1 : whole + 1);
   return out;
 }
+
+namespace {
 
 // Returns the operand of a broadcast that added dim `dim` and no other; nullptr if `t` is another
 // op or adds further dims.
@@ -145,7 +133,7 @@ Ranks cat(const Cat& d, int rank, const std::vector<Ranks>& known) {
   }
   if (stacked.size() < operands.size()) return in_memory_format(rank, operands);
   if (d.dim + 1 == rank) return row_major_ranks(rank);
-  return split(d.dim, in_memory_format(rank - 1, stacked));
+  return split_ranks(d.dim, in_memory_format(rank - 1, stacked));
 }
 
 Ranks ranks(const Tensor& t, const std::vector<LayoutClass>& layouts,
@@ -160,35 +148,11 @@ Ranks ranks(const Tensor& t, const std::vector<LayoutClass>& layouts,
           std::vector<Ranks> tellers;
           for (const Operand& a : d.args)
             if (a.tensor) tellers.push_back(of(a.tensor));
-          return elementwise(t, tellers);
-        } else if constexpr (std::is_same_v<D, Cast> || std::is_same_v<D, Flip>) {
-          return elementwise(t, {of(d.arg)});
-        } else if constexpr (std::is_same_v<D, Broadcast>) {
-          Ranks out;
-          size_t next = 0;
-          for (bool fresh : d.is_broadcast) out.push_back(fresh ? -1 : of(d.arg)[next++]);
-          return out;
-        } else if constexpr (std::is_same_v<D, Expand>) {
-          Ranks out = of(d.arg);
-          for (int i = 0; i < t.rank(); ++i)
-            if (d.arg->shape[i]->is_constant(1)) out[i] = -1;
-          return out;
-        } else if constexpr (std::is_same_v<D, Squeeze>) {
-          Ranks out = of(d.arg);
-          for (size_t i = d.dims.size(); i-- > 0;) out.erase(out.begin() + d.dims[i]);
-          return out;
-        } else if constexpr (std::is_same_v<D, Permute>) {
-          Ranks out;
-          for (int64_t from : d.dims) out.push_back(of(d.arg)[from]);
-          return out;
-        } else if constexpr (std::is_same_v<D, StrideOrder>) {
-          return {d.order.begin(), d.order.end()};
-        } else if constexpr (std::is_same_v<D, Slice>) {
-          return of(d.arg);
-        } else if constexpr (std::is_same_v<D, SplitDim>) {
-          return split(d.dim, of(d.arg));
-        } else if constexpr (std::is_same_v<D, MergeDims>) {
-          return merged(d, of(d.arg));
+          return elementwise_ranks(t, tellers);
+        } else if constexpr (std::is_same_v<D, Cast>) {
+          return elementwise_ranks(t, {of(d.arg)});
+        } else if constexpr (MovementOp<D>) {
+          return MovementRules<D>::layout(d, t, of(d.arg));
         } else if constexpr (std::is_same_v<D, Pad>) {
           return in_memory_format(t.rank(), {of(d.arg)});
         } else if constexpr (std::is_same_v<D, Cat>) {

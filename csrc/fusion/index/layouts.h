@@ -30,6 +30,17 @@ OutputOrders result_orders(const Fusion& fusion, const std::vector<LayoutClass>&
 std::vector<int> memory_order(int axes, const std::vector<int>& logical,
                               const std::vector<std::vector<int>>& tellers);
 
+// Rank by dim of a tensor: larger for outer dims. -1 if it is unknown, because the dim has one
+// element or its elements share an address.
+using Ranks = std::vector<int>;
+
+Ranks row_major_ranks(int rank);
+// Returns the layout of the result of a loop over the elements of these operands, as torch
+// allocates it.
+Ranks elementwise_ranks(const Tensor& t, const std::vector<Ranks>& tellers);
+// Returns the layout after a dim is split into two adjacent dims.
+Ranks split_ranks(int64_t dim, const Ranks& of);
+
 // Returns the dims of a row-major layout, outermost first.
 std::vector<int> row_major(int rank);
 // Returns the strides of a dense layout whose dims have this order, outermost first.

@@ -1,5 +1,5 @@
-// Movement ops: the coordinates of their operands. Split and merged dims, one step through a
-// movement op, and the operands of pads and cats.
+// Coordinates of operands: dims that were split or merged, steps through movement ops, and the
+// operands of pads and cats.
 #include <algorithm>
 
 #include "base/error.h"
@@ -19,145 +19,30 @@ Expr divided(Expr outer, Expr inner, Expr size) {
   return both ? outer->args[0] : nullptr;
 }
 
-// Returns (outer, inner) as one coordinate, which `merges` maps back for split(). Undoes a division
-// if possible, so that coordinates do not grow with the number of reshapes.
-Expr merge(Exprs& exprs, Merges& merges, Expr outer, Expr inner, Expr size) {
+}  // namespace
+
+Expr Coordinates::derived(Expr from, Expr to) {
+  if (outside.count(from)) outside.insert(to);
+  return to;
+}
+
+// Undoes a division if possible, so that coordinates do not grow with the number of reshapes.
+Expr Coordinates::merge(Expr outer, Expr inner, Expr size) {
   if (const Expr whole = divided(outer, inner, size)) return whole;
   const Expr one = exprs.add(exprs.mul(outer, size), inner);
   if (!size->is_constant(0)) merges.try_emplace({one, size}, outer, inner);
   return one;
 }
 
-std::pair<Expr, Expr> split(Exprs& exprs, const Merges& merges, Expr one, Expr size) {
+std::pair<Expr, Expr> Coordinates::split(Expr one, Expr size) {
   if (size->is_constant(0)) return {one, exprs.constant(0)};  // there are no elements
   const auto it = merges.find({one, size});
   if (it != merges.end()) return it->second;
   return {exprs.div(one, size), exprs.mod(one, size)};
 }
 
-// Returns last - one, with the sum expanded and cancelling terms removed. Two flips cancel, so that
-// coordinates do not grow with the number of flips.
-Expr reflected(Exprs& exprs, Expr one, Expr last) {
-  Expr sum = exprs.constant(0);
-  bool cancelled = false;
-  const auto subtract = [&](Expr term) {
-    if (term == last && !cancelled)
-      cancelled = true;
-    else
-      sum = exprs.add(sum, exprs.mul(term, exprs.constant(-1)));
-  };
-  for (; one->kind == ExprNode::Kind::Apply && one->op == Op::add; one = one->args[0])
-    subtract(one->args[1]);
-  subtract(one);
-  return cancelled ? sum : exprs.add(sum, last);
-}
-
-// Ops that are no movement. Each new op is either listed here or an overload of Step.
-template <class D>
-constexpr bool is_other_op =
-    std::is_same_v<D, Input> || std::is_same_v<D, Pointwise> || std::is_same_v<D, Cast> ||
-    std::is_same_v<D, Full> || std::is_same_v<D, Reduction> || std::is_same_v<D, Result> ||
-    std::is_same_v<D, Iota> || std::is_same_v<D, TakeAlongAxis> || std::is_same_v<D, Pad> ||
-    std::is_same_v<D, Cat> || std::is_same_v<D, Library> || std::is_same_v<D, std::monostate>;
-
-// Coordinates of the operand of a movement op, by kind of op.
-struct Step {
-  Exprs& exprs;
-  Merges& merges;
-  std::unordered_set<Expr>& outside;
-  const std::function<Expr(Expr)>& import;
-  const Point& p;
-
-  Expr derived(Expr from, Expr to) {
-    if (outside.count(from)) outside.insert(to);
-    return to;
-  }
-
-  Point operator()(const Broadcast& d) {
-    std::vector<Expr> at;
-    for (size_t i = 0; i < d.is_broadcast.size(); ++i)
-      if (!d.is_broadcast[i]) at.push_back(p.at[i]);
-    return {d.arg, std::move(at)};
-  }
-
-  Point operator()(const Expand& d) {
-    std::vector<Expr> at;
-    for (int i = 0; i < d.arg->rank(); ++i)
-      at.push_back(d.arg->shape[i]->is_constant(1) ? exprs.constant(0) : p.at[i]);
-    return {d.arg, std::move(at)};
-  }
-
-  Point operator()(const Squeeze& d) {
-    std::vector<Expr> at;
-    size_t next = 0;
-    for (int i = 0; i < d.arg->rank(); ++i)
-      at.push_back(std::binary_search(d.dims.begin(), d.dims.end(), i) ? exprs.constant(0)
-                                                                       : p.at[next++]);
-    return {d.arg, std::move(at)};
-  }
-
-  Point operator()(const Permute& d) {
-    std::vector<Expr> at(d.dims.size());
-    for (size_t i = 0; i < d.dims.size(); ++i) at[d.dims[i]] = p.at[i];
-    return {d.arg, std::move(at)};
-  }
-
-  Point operator()(const StrideOrder& d) { return {d.arg, p.at}; }
-
-  Point operator()(const SplitDim& d) {
-    std::vector<Expr> at = p.at;
-    const Expr inner = import(p.tensor->shape[d.dim + 1]);
-    at[d.dim] = merge(exprs, merges, p.at[d.dim], p.at[d.dim + 1], inner);
-    for (int i : {0, 1}) derived(p.at[d.dim + i], at[d.dim]);
-    at.erase(at.begin() + d.dim + 1);
-    return {d.arg, std::move(at)};
-  }
-
-  Point operator()(const MergeDims& d) {
-    std::vector<Expr> at = p.at;
-    at.insert(at.begin() + d.dim, exprs.constant(0));
-    if (!d.arg->shape[d.dim]->is_constant(1)) {
-      const auto [outer, inner] =
-          split(exprs, merges, p.at[d.dim], import(d.arg->shape[d.dim + 1]));
-      at[d.dim] = derived(p.at[d.dim], outer);
-      at[d.dim + 1] = derived(p.at[d.dim], inner);
-    }
-    return {d.arg, std::move(at)};
-  }
-
-  Point operator()(const Slice& d) {
-    std::vector<Expr> at;
-    for (size_t i = 0; i < d.steps.size(); ++i)
-      at.push_back(derived(
-          p.at[i], exprs.add(exprs.mul(p.at[i], exprs.constant(d.steps[i])), import(d.first[i]))));
-    return {d.arg, std::move(at)};
-  }
-
-  Point operator()(const Flip& d) {
-    std::vector<Expr> at = p.at;
-    for (int64_t i : d.dims) {
-      const Expr last = exprs.sub(import(d.arg->shape[i]), exprs.constant(1));
-      at[i] = derived(p.at[i], reflected(exprs, p.at[i], last));
-    }
-    return {d.arg, std::move(at)};
-  }
-
-  template <class D>
-  requires is_other_op<D> Point operator()(const D&) {
-    FUSER_ASSERT(false, "t", p.tensor->id, " does not move elements");
-  }
-};
-
-}  // namespace
-
-Point step(Exprs& exprs, Merges& merges, std::unordered_set<Expr>& outside,
-           const std::function<Expr(Expr)>& import, const Point& p) {
-  return std::visit(Step{exprs, merges, outside, import, p}, p.tensor->definition);
-}
-
-bool is_movement(const Tensor& t) {
-  return std::visit([](const auto& d) { return !is_other_op<std::decay_t<decltype(d)>>; },
-                    t.definition);
+Coordinates KernelBuilder::through_movement() {
+  return {refined_.exprs, merges_, outside_, [this](Expr e) { return import(e); }};
 }
 
 // Returns the coordinates of the dims that were merged into a dim, or the coordinate itself.
@@ -165,7 +50,7 @@ std::vector<Expr> KernelBuilder::parts(const Tensor* t, int dim, Expr coordinate
   const std::vector<Expr> factors = graph_.split_factors_of(t, dim);
   std::vector<Expr> out(factors.size());
   for (size_t i = factors.size(); i-- > 1;)
-    std::tie(coordinate, out[i]) = split(refined_.exprs, merges_, coordinate, import(factors[i]));
+    std::tie(coordinate, out[i]) = through_movement().split(coordinate, import(factors[i]));
   out[0] = coordinate;
   return out;
 }
@@ -185,7 +70,7 @@ std::vector<Expr> KernelBuilder::coordinates(const Tensor* t, const std::vector<
     const std::vector<Expr> factors = graph_.split_factors_of(t, d);
     Expr e = parts[next++];
     for (size_t i = 1; i < factors.size(); ++i)
-      e = merge(refined_.exprs, merges_, e, parts[next++], import(factors[i]));
+      e = through_movement().merge(e, parts[next++], import(factors[i]));
     at.push_back(e);
   }
   return at;
@@ -207,8 +92,8 @@ Point KernelBuilder::operand(const Tensor* arg, const std::vector<Expr>& at) {
     if (arg->shape[d]->is_constant(1)) p.at[d] = refined_.exprs.constant(0);
   while (is_movement(*p.tensor)) {
     if (!graph_.plain) map_axis_sources(p);
-    p = step(
-        refined_.exprs, merges_, outside_, [&](Expr e) { return import(e); }, p);
+    Coordinates coordinates = through_movement();
+    p = step(coordinates, p);
   }
   p.tensor = graph_.same[p.tensor->id];
   return p;

@@ -26,4 +26,9 @@ const Tensor* base_of(const Tensor& tensor);
 std::optional<View> view_of(Fusion& fusion, const Tensor& tensor,
                             const std::vector<LayoutClass>& layouts);
 
+// Sets the strides of the dims in `which`, which have size 1, as torch does: to the extent of the
+// dims inside. Their values do not matter.
+void span_inside(Exprs& exprs, const Tensor& t, const std::vector<bool>& which,
+                 std::vector<Expr>& strides);
+
 }  // namespace fuser
