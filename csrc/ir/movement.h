@@ -118,10 +118,22 @@ struct Flip {  // reverses these dims
 
   static constexpr auto fields() { return std::tuple(MovementField{"dims", &Flip::dims}); }
 };
+struct Unfold {  // windows of `size` elements of dim, `step` apart; their elements are the last dim
+  static constexpr const char* name = "unfold";
+  static constexpr bool makes_dims = true;
+  const Tensor* arg = nullptr;
+  int64_t dim = 0, size = 1, step = 1;
+
+  static constexpr auto fields() {
+    return std::tuple(MovementField{"dim", &Unfold::dim}, MovementField{"size", &Unfold::size},
+                      MovementField{"step", &Unfold::step});
+  }
+};
+
 // The variant of these alternatives and all movement ops.
 template <class... Others>
 using WithMovementOps = std::variant<Others..., Broadcast, Expand, Squeeze, Permute, StrideOrder,
-                                     SplitDim, MergeDims, Slice, Flip>;
+                                     SplitDim, MergeDims, Slice, Flip, Unfold>;
 using Movement = WithMovementOps<>;
 
 template <class D>

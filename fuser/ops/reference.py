@@ -356,6 +356,7 @@ MOVEMENTS: dict[str, Callable[..., Tensor]] = {
     "merge_dims": lambda x, dim, size: x.flatten(dim, dim + 1),
     "slice": _sliced,
     "flip": lambda x, dims: x.flip(dims),
+    "unfold": lambda x, dim, size, step: x.unfold(dim, size, step),
 }
 
 

@@ -1,7 +1,8 @@
 """Ops that move elements or select them by index: methods of fd.ops like any other.
 
-slice, flip, pad and cat are tensor ops of the compiler: they change coordinates of loads and copy
-nothing. The other ops are composed of them, split_dim, merge_dims, iota and take_along_axis.
+slice, flip, unfold, pad and cat are tensor ops of the compiler: they change coordinates of loads
+and copy nothing. The other ops are composed of them, split_dim, merge_dims, iota and
+take_along_axis.
 """
 
 import functools
@@ -58,6 +59,16 @@ class Shapes(Reductions):
         out of range, `flip-2` for a duplicate dim.
         """
         return _core.movement(self._builder, "flip", arg, list(dims))
+
+    def unfold(self, arg: Tensor, dim: int, size: int, step: int = 1) -> Tensor:
+        """The windows of `size` elements along `dim`, `step` elements apart: `dim` counts windows,
+        and a new last dim has their elements. As torch.Tensor.unfold. Windows may overlap. Moves no
+        memory; an op before it is computed again for each window that has the element.
+
+        Raises ShapeError `unfold-1` for a dim out of range, `unfold-2` for a negative size or a
+        step below 1, `unfold-3` for a dim shorter than a window.
+        """
+        return _core.movement(self._builder, "unfold", arg, dim, size, step)
 
     def pad(
         self,

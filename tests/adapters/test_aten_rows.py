@@ -76,6 +76,17 @@ def test_no_dims_are_all_to_other_reductions(op: str, keepdim: bool) -> None:
     assert_as_torch(op, torch.randn(2, 3), [], keepdim)
 
 
+@pytest.mark.parametrize("args", [(0, 2, 1), (-1, 3, 2), (1, 5, 1), (0, 0, 1)])
+def test_unfold(args: tuple[int, int, int]) -> None:
+    assert_as_torch("unfold.default", torch.randn(4, 5), *args)
+    assert_as_torch("unfold_copy.default", torch.randn(4, 5), *args)
+
+
+@pytest.mark.parametrize("size", [0, 1])
+def test_unfold_of_a_tensor_without_dims(size: int) -> None:
+    assert_as_torch("unfold.default", torch.tensor(1.5), 0, size, 1)
+
+
 REAL = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 
 

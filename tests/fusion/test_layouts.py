@@ -64,6 +64,14 @@ CASES: dict[str, Case] = {
     "unsqueeze": (lambda o, x, y: o.relu(o.unsqueeze(x, 2)), lambda x, y: x.unsqueeze(2).relu()),
     "flip": (lambda o, x, y: o.flip(x, [1]), lambda x, y: x.flip(1)),
     "roll": (lambda o, x, y: o.roll(x, 2, 1), lambda x, y: x.roll(2, 1)),
+    "unfold": (
+        lambda o, x, y: o.relu(o.unfold(x, 1, 2, 2)),
+        lambda x, y: x.unfold(1, 2, 2).relu(),
+    ),
+    "unfold, overlapping": (
+        lambda o, x, y: o.relu(o.unfold(x, 3, 3, 1)),
+        lambda x, y: x.unfold(3, 3, 1).relu(),
+    ),
     "pad": (
         lambda o, x, y: o.pad(x, [1, 1, 2, 0]),
         lambda x, y: torch.nn.functional.pad(x, (1, 1, 2, 0)),

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import fuser
-from fuser import FusionDefinition, _core
+from fuser import FusionDefinition, ShapeError, _core
 from fuser.ops.reference import MOVEMENTS
 
 OPS: dict[str, list[str]] = _core.ir_testing.movement_ops()
@@ -43,6 +43,11 @@ CALLS: dict[str, Calls] = {
         )
     ],
     "flip": [([3, 4], {"dims": [-1]}, lambda x: x.flip(1))],
+    "unfold": [
+        ([9, 4], {"dim": 0, "size": 3, "step": 2}, lambda x: x.unfold(0, 3, 2)),
+        ([2, 8], {"dim": -1, "size": 4, "step": 1}, lambda x: x.unfold(1, 4, 1)),
+        ([5, 3], {"dim": 0, "size": 5, "step": 7}, lambda x: x.unfold(0, 5, 7)),
+    ],
 }
 SAMPLES = [(name, *call) for name, calls in CALLS.items() for call in calls]
 
@@ -99,3 +104,70 @@ def test_text(
     calls = [next(line for line in found if f"fd.ops.{name}(" in line) for found in lines]
     if name not in ("expand", "split_dim"):  # the sizes of a rule have one name
         assert calls[0] == calls[1]
+
+
+X = torch.arange(48.0).reshape(6, 8)
+WINDOWS: dict[str, tuple[Callable[..., Any], Callable[[torch.Tensor], torch.Tensor]]] = {
+    "beside its operand's": (
+        lambda o, x: o.unfold(x * 2.0, 1, 3, 2) - o.unfold(x, -1, 3, 2),
+        lambda x: x.unfold(1, 3, 2),
+    ),
+    "of windows": (
+        lambda o, x: -o.unfold(o.unfold(x, 0, 2, 2), 1, 4, 1),
+        lambda x: -x.unfold(0, 2, 2).unfold(1, 4, 1),
+    ),
+    "largest": (
+        lambda o, x: o.max(o.unfold(o.unfold(x, 0, 3, 1), 1, 2, 2), [2, 3]),
+        lambda x: x.unfold(0, 3, 1).unfold(1, 2, 2).amax((2, 3)),
+    ),
+    "of a pad": (
+        lambda o, x: o.sum(o.unfold(o.pad(x, [1, 1]), 1, 3), [-1]),
+        lambda x: torch.nn.functional.pad(x, (1, 1)).unfold(1, 3, 1).sum(-1),
+    ),
+    "of sums": (
+        lambda o, x: o.unfold(o.sum(x, [1]), 0, 2, 1) + 1.0,
+        lambda x: x.sum(1).unfold(0, 2, 1) + 1,
+    ),
+    "less their means": (
+        lambda o, x: o.sub(o.unfold(x, 1, 4, 4), o.mean(o.unfold(x, 1, 4, 4), [2], True)),
+        lambda x: x.unfold(1, 4, 4) - x.unfold(1, 4, 4).mean(2, keepdim=True),
+    ),
+    "empty": (
+        lambda o, x: o.sum(o.unfold(x, 1, 0), [-1]),
+        lambda x: x.unfold(1, 0, 1).sum(-1),
+    ),
+}
+
+
+@pytest.mark.parametrize("static", [True, False])
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows(name: str, static: bool, set_option: Callable[[str, object], None]) -> None:
+    """unfold() in one kernel with ops before and after it, with every access checked."""
+    set_option("FUSER_HOST_DEBUG", 1)
+    define_windows, by_torch = WINDOWS[name]
+    fd = FusionDefinition()
+    fd.add_output(define_windows(fd.ops, fd.from_pytorch(X, static_sizes=static)))
+    (got,) = fd.execute([X])
+    torch.testing.assert_close(got, by_torch(X), rtol=0, atol=0)
+    fd.validate([X])
+
+
+def test_windows_are_checked() -> None:
+    """unfold-1, unfold-2 and unfold-3: in the definition if sizes are known, else in the run."""
+    fd = FusionDefinition()
+    x = fd.define_tensor([4, -1])
+    wrong = {"unfold-1": (2, 1, 1), "unfold-2": (0, -1, 1), "unfold-3": (0, 5, 1)}
+    for rule, given in wrong.items():
+        with pytest.raises(ShapeError) as caught:
+            fd.ops.unfold(x, *given)
+        assert caught.value.rule == rule
+    with pytest.raises(ShapeError) as caught:
+        fd.ops.unfold(x, 1, 2, 0)
+    assert caught.value.rule == "unfold-2"
+    fd.add_output(-fd.ops.unfold(x, 1, 3))
+    assert torch.equal(fd.execute([X[:4, :3]])[0], -X[:4, :3].unfold(1, 3, 1))
+    with pytest.raises(ShapeError) as caught:
+        fd.execute([X[:4, :2]])
+    assert caught.value.rule == "unfold-3"
+    with pytest.raises(ShapeError):
+        fuser.evaluate(fd, [X[:4, :2]])

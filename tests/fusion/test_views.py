@@ -27,6 +27,8 @@ VIEWS: dict[str, tuple[Define, Callable[[torch.Tensor], torch.Tensor]]] = {
     "select": (lambda o, x: o.select(x, -2, 1), lambda x: x.select(1, -2)),
     "reshape": (lambda o, x: o.reshape(x, [10, -1]), lambda x: x.view(10, 12)),
     "unsqueeze": (lambda o, x: o.unsqueeze(x, 1), lambda x: x.unsqueeze(1)),
+    "unfold": (lambda o, x: o.unfold(x, 1, 3, 2), lambda x: x.unfold(1, 3, 2)),
+    "one window": (lambda o, x: o.unfold(x, 0, 4, 9), lambda x: x.unfold(0, 4, 9)),
     "expand": (
         lambda o, x: o.broadcast_in_dim(x, [4, 3, 5, 6], [0, 2, 3]),
         lambda x: x.unsqueeze(1).expand(4, 3, 5, 6),

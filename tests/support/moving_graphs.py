@@ -12,7 +12,7 @@ from tests.support.graphs import ELEMENTS, EXACT, Graph, Node, Reducer, kind
 
 
 class Mover(Reducer):
-    """Also generates slices, flips, pads, cats and reshapes."""
+    """Also generates slices, flips, windows, pads, cats and reshapes."""
 
     def resize(self) -> None:
         a = self.one_of(self.nodes)
@@ -22,7 +22,7 @@ class Mover(Reducer):
         pick = self.pick
         dim = pick(rank)
         n = a.sizes[dim]
-        how = pick(11)
+        how = pick(12)
         if how == 0:
             cuts = [self.cut(m if d == dim or pick(3) == 0 else 0) for d, m in enumerate(a.sizes)]
             sizes = [len(range(m)[cut]) for m, cut in zip(a.sizes, cuts, strict=True)]
@@ -102,6 +102,16 @@ class Mover(Reducer):
                 take = self.fd.ops.index_select
                 self.keep_resized(lambda: take(a.tensor, index, dim), a, sizes)
 
+        elif how == 11 and rank < 6:
+            size = pick(min(n, 4) + 1)
+            step = 1 + pick(4)
+            sizes = [*a.sizes[:dim], (n - size) // step + 1, *a.sizes[dim + 1 :], size]
+            if math.prod(sizes) <= 2 * ELEMENTS:
+                self.fixed |= set(range(len(self.sizes)))  # other sizes may be below a window
+                result = self.fd.ops.unfold(a.tensor, dim, size, step)
+                ones = [*a.static_one, size == 1]
+                ones[dim] = ones[dim] and size == 1
+                self.keep(result, tuple(sizes), a.bound, ones)
 
     def cut(self, n: int) -> slice:
         """A slice of a dim of size n; the complete dim if n is 0."""

@@ -234,6 +234,13 @@ def _diagonal(e: Emitter, x: Tensor, offset: int = 0, dim1: int = 0, dim2: int =
     return _squeeze(e, e.ops.take_along_axis(x, index, x.ndim - 1), x.ndim - 1)
 
 
+def _unfold(e: Emitter, x: Tensor, dim: int, size: int, step: int) -> Tensor:
+    if x.ndim == 0:
+        x = e.ops.broadcast(x, [True])
+        return x if size else e.ops.slice(x, [0], [0])
+    return e.ops.unfold(x, dim, size, step)
+
+
 # ---- movements
 
 
@@ -443,6 +450,7 @@ VIEWS: dict[str, Row] = {
     **_views("numpy_T.default", lambda e, x: _permute(e, x, list(range(x.ndim))[::-1])),
     **_views("movedim.int movedim.intlist", _movedim),
     **_views("diagonal.default diagonal_copy.default", _diagonal),
+    **_views("unfold.default unfold_copy.default", _unfold),
     **_views("expand.default expand_copy.default", _expand),
     "prim.expand_copy.default": _moved(_expand),
     "aten.expand_as.default": _expand_as,
