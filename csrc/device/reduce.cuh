@@ -33,6 +33,9 @@ struct Any {};
 //@ All
 struct All {};
 
+//@ XorSum
+struct XorSum {};
+
 //@ ArgMax
 // NaN is larger than all else; of equals the lowest index.
 struct ArgMax {};
@@ -156,7 +159,17 @@ DEVICE S merge_(All, S a, S b) {
   return (S)(is_true_(a) & is_true_(b));
 }
 
-//@ accumulate_ : Sum Prod Max Min
+//@ identity_ merge_ : XorSum
+template <class S>
+DEVICE void identity_(XorSum, S& s) {
+  s = (S)0;
+}
+template <class S>
+DEVICE S merge_(XorSum, S a, S b) {
+  return (S)(a ^ b);
+}
+
+//@ accumulate_ : Sum Prod Max Min XorSum
 template <class R, class S, class T>
 DEVICE void accumulate_(R, S& s, T x) {
   s = merge_(R{}, s, (S)x);

@@ -321,6 +321,15 @@ class Primitives(Elementwise):
         """True if no element over `dims` is 0. Bool, or cast to `dtype`; true over no elements."""
         return self._choice("all", arg, dims, keepdim, dtype, dim, False)
 
+    def xor_sum(
+        self, arg: Tensor, dims: Dims = None, keepdim: bool = False, *, dim: int | None = None
+    ) -> Tensor:
+        """The exclusive or of the bits over `dims`, 0 over no elements: a checksum in any order of
+        the elements. As torch.hash_tensor, but int64: `arg` is bool or integers, converted to
+        int64. Raises as reduction() does.
+        """
+        return self._arithmetic("xor_sum", arg, dims, keepdim, None, dim)
+
     def argmax(self, arg: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
         """The int64 index of the maximum along `dim`, by default in the flattened `arg`. As
         torch.argmax: NaN wins, then the lowest index. Raises as reduction() does.

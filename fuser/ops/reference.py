@@ -317,6 +317,13 @@ def _place(x: Tensor, largest: bool) -> tuple[Tensor, Tensor]:
     return value, found.to(torch.uint8).argmax(-1)
 
 
+def _exclusive_or(x: Tensor) -> Tensor:
+    while x.shape[-1] > 1:
+        middle = x.shape[-1] // 2
+        x = torch.cat([x[..., :middle] ^ x[..., middle : 2 * middle], x[..., 2 * middle :]], -1)
+    return x[..., 0] if x.shape[-1] else x.new_zeros(x.shape[:-1])
+
+
 # Reductions of rows: the elements along the last dim become one value per result.
 REDUCTIONS: dict[str, Callable[[Tensor], tuple[Tensor, ...]]] = {
     "sum": lambda x: (x.sum(-1),),
@@ -327,6 +334,7 @@ REDUCTIONS: dict[str, Callable[[Tensor], tuple[Tensor, ...]]] = {
     "all": lambda x: (x.all(-1),),
     "argmax": lambda x: _place(x, True),
     "argmin": lambda x: _place(x, False),
+    "xor_sum": lambda x: (_exclusive_or(x),),
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from fuser import DataType, FusionDefinition, evaluate
+from fuser import DataType, FusionDefinition, Unsupported, evaluate
 from fuser.adapters import aten
 from fuser.debug.interpreter import torch_dtype
 
@@ -74,6 +74,21 @@ def test_no_dims_are_none_to_any_and_all(
 @pytest.mark.parametrize("op", ["sum.dim_IntList", "mean.dim", "amax.default", "amin.default"])
 def test_no_dims_are_all_to_other_reductions(op: str, keepdim: bool) -> None:
     assert_as_torch(op, torch.randn(2, 3), [], keepdim)
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int16, torch.int32, torch.int64])
+def test_hash_of_integers(dtype: torch.dtype) -> None:
+    x = (torch.arange(60).reshape(4, 15) * 7919 - 200000).to(dtype)
+    for args, named in (((), {}), (([1],), {}), (([0],), {"keepdim": True}), (([0, 1],), {})):
+        got, torchs = called("hash_tensor.default", x, *args, **named)
+        expected = torchs(x, *args, **named)
+        assert (got.dtype, got.shape) == (torch.uint64, expected.shape)
+        assert torch.equal(got.view(torch.int64), expected.view(torch.int64))
+
+
+def test_hash_of_floats_is_torchs() -> None:
+    with pytest.raises(Unsupported):
+        called("hash_tensor.default", torch.ones(3))
 
 
 @pytest.mark.parametrize("args", [(0, 2, 1), (-1, 3, 2), (1, 5, 1), (0, 0, 1)])

@@ -57,7 +57,8 @@ def test_signature_and_documentation(row: _core.OpRow) -> None:
 
 
 METHODS = [
-    *("sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "reduction", "result"),
+    *("sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "xor_sum", "reduction"),
+    "result",
     *("iota", "take_along_axis", "gather", "split_dim", "merge_dims", "cast", "full", "size"),
 ]
 

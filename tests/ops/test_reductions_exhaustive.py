@@ -52,7 +52,7 @@ def names_of(dtype: torch.dtype) -> list[str]:
         return ["sum", "prod", "any", "all", "mean", "var", "norm"]
     if dtype.is_floating_point:
         return ["sum", "prod", *EXACT, *STATISTICS]
-    return ["sum", "prod", *EXACT]
+    return ["sum", "prod", *EXACT, "xor_sum"]
 
 
 def apply(ops: Any, name: str, x: Any, dims: list[int] | None, keepdim: bool) -> Any:

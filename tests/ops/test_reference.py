@@ -88,6 +88,13 @@ def test_nan_wins_then_the_lowest_index() -> None:
     assert REDUCTIONS["min"](rows)[0][1].isnan()
 
 
+def test_exclusive_or() -> None:
+    rows = torch.tensor([[5, 3, -8, 1, 5], [0, 0, 0, 0, 7]])
+    (value,) = REDUCTIONS["xor_sum"](rows)
+    assert value.tolist() == [3 ^ -8 ^ 1, 7]
+    assert REDUCTIONS["xor_sum"](rows[:, :0])[0].tolist() == [0, 0]
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int8, torch.uint8, torch.int64, torch.bool])
 def test_identities(dtype: torch.dtype) -> None:
     """The result over zero elements is the identity: combining it leaves an element unchanged."""
@@ -96,6 +103,8 @@ def test_identities(dtype: torch.dtype) -> None:
         if name in ("any", "all") and dtype != torch.bool:
             continue
         if name in ("sum", "prod") and dtype not in (torch.float64, torch.int64):
+            continue
+        if name == "xor_sum" and dtype != torch.int64:
             continue
         for element in (torch.zeros(1, 1, dtype=dtype), torch.ones(1, 1, dtype=dtype)):
             identity = REDUCTIONS[name](empty)[0].reshape(1, 1)

@@ -482,14 +482,14 @@ class Reducer(Maker):
         if kind(a) != "Complex" and count:
             names += ["max", "min", "argmax", "argmin"]
         if kind(a) in ("Int", "Bool"):
-            names += ["prod"]
+            names += ["prod", "xor_sum"]
         name = self.one_of(names)
         if name in ("argmax", "argmin"):
             dims = dims[:1]
         bound = {"sum": a.bound * max(count, 1), "max": a.bound, "min": a.bound}.get(name, 1.0)
         if name.startswith("arg"):
             bound = float(a.sizes[dims[0]])
-        if name == "prod":
+        if name in ("prod", "xor_sum"):
             bound = math.inf
         if name == "sum" and kind(a) in ("Float", "Complex") and bound > EXACT:
             return

@@ -114,6 +114,13 @@ def _count_nonzero(e: Emitter, x: Tensor, dim: Any = None) -> Tensor:
     return e.ops.sum(e.ops.ne(x, 0), e.dims(dim, x.ndim))
 
 
+def _hash(e: Emitter, x: Tensor, dim: Any = (), keepdim: bool = False, mode: int = 0) -> Tensor:
+    """The exclusive or of integers; floats would need their bits."""
+    if mode or x.dtype().kind not in ("Bool", "Int"):
+        raise Unsupported("a hash of floats")
+    return e.ops.cast(e.ops.xor_sum(x, e.dims(dim, x.ndim), keepdim), DataType.UInt64)
+
+
 # ---- moments
 
 
@@ -303,6 +310,7 @@ ROWS: dict[str, Row] = {
     **_with_dims("all", _truth("all"), "dim"),
     "aten.any.dims": _truth_over("any"),
     "aten.all.dims": _truth_over("all"),
+    "aten.hash_tensor.default": _hash,
     "aten.count_nonzero.default": _count_nonzero,
     "aten.count_nonzero.dim_IntList": _count_nonzero,
     **_spreads("var", _spread(pair=False, root=False)),
