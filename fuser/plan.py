@@ -11,7 +11,8 @@ from fuser.errors import UserError
 # Fields that are sets of accesses, one bit per access of a kernel: ints of any size.
 _SETS = frozenset({"vectorized", "unaligned", "strided", "streaming", "packed", "staged"})
 
-# Fields under the names of version 0.1, which one more version accepts.
+# Fields by the name that programs from before the first release use. The next release drops the
+# old names, so that a plan has one spelling.
 RENAMED = {
     "once": "streaming",
     "wide": "vectorized",
@@ -86,15 +87,17 @@ class Plan(Mapping[str, Any]):
         vector              neighbouring elements that a thread moves at once; vector_x and
                             vector_y along the two layout groups of a transpose
         tile_x, tile_y      elements of a transposing tile
-        divides_x, _y       1: tiles end at the end of their axis
+        divides_x, _y       1: tiles divide their axis, so that no element of a tile needs a mask
         unroll              unrolled steps of a thread
-        smem_unroll         unrolled steps of a loop over rows in shared memory
+        smem_unroll         factor by which the compiler unrolls the loop over a row; 1 keeps the
+                            code short, because `unroll` already gives the loads in flight; 0: no
+                            loop
         looped              1: a loop over the steps that the threads of a block leave
         collapsed           innermost dims that are one dim
         lane_axes           innermost axes that a vector stays within; 0: any number
         tail                1: the last vector of a row may run past its end
-        store_line_x, _y    elements of a line of memory at which stores along an axis start in
-                            each row of a tile; 0: at the start of the tile
+        store_line_x, _y    elements of a memory line at which each row of a tile starts its
+                            stores, because a warp then writes complete lines; 0: at the tile
         peel                1: loops over a row start at its first line of memory
         vectorized          mask of accesses that move whole vectors
         unaligned           mask of vector reads at any element address
@@ -110,11 +113,13 @@ class Plan(Mapping[str, Any]):
         rows_per_vector     neighbouring rows of one vector of a staged access
         rows_per_thread     packed or staged rows that a thread reduces in turn
         prefetch_tiles      1: staged reads are copied one tile ahead
-        cache_computed      1: values of several reduction loops stay in registers
+        cache_computed      1: values that several reduction loops use stay in registers, because
+                            a second computation costs more than a register per element
         single_pass         1: fewer reduction loops: Welford, online softmax
         cluster_size        blocks that reduce a row together
         grid_blocks         blocks of a grid of constant size; 0: the grid grows with the tensors
-        min_blocks_per_sm   resident blocks at least, fewer if the code would spill
+        min_blocks_per_sm   resident blocks for which the compiler limits registers: more blocks
+                            hide latency, more registers avoid spills; 0: the compiler decides
         columns_per_merge   columns that a block merges at once at the end
         reverse_grid        1: the first blocks take the last elements
     """
