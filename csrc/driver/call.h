@@ -26,7 +26,7 @@ struct Call {
   template <class Visitor>
   void visit_group(int group, Visitor& visitor) const {
     if (variants[group]) return visitor(group);
-    for (int piece : specialized->groups[group].fission) visit_group(piece, visitor);
+    for (int kernel : specialized->groups[group].fission) visit_group(kernel, visitor);
   }
   template <class Visitor>
   void visit_running(Visitor&& visitor) const {

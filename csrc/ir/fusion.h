@@ -139,7 +139,7 @@ struct Constraint {
   struct Law {
     const char* rule = "broadcast-1";
     const char* broken = "operands do not broadcast";
-    const char* expected = "equal, or one of them 1";
+    const char* expected = "equal sizes, or a size of 1";
   };
   Expr left = nullptr, right = nullptr;
   std::string op;  // "add(t0, t1)"

@@ -75,11 +75,11 @@ struct Writer {
   std::string out{};
 
   // Items still to be written, the next at the end: an expression in a context of precedence
-  // `level`, a piece of text, or a field of the preceding element.
+  // `level`, a literal, or a field of the preceding element.
   struct Item {
     Expr expr = nullptr;
     int level = 0;
-    const char* piece = "";
+    const char* literal = "";
     int field = -1;
   };
   std::vector<Item> open{};
@@ -90,7 +90,7 @@ struct Writer {
       const Item item = open.back();
       open.pop_back();
       if (!item.expr) {
-        out += item.field < 0 ? item.piece : text(".f", item.field);
+        out += item.field < 0 ? item.literal : text(".f", item.field);
         continue;
       }
       switch (item.expr->kind) {
@@ -118,10 +118,10 @@ struct Writer {
   }
 
   void list(Expr e, const char* close) {
-    open.push_back({.piece = close});
+    open.push_back({.literal = close});
     for (int i = e->arity - 1; i >= 0; --i) {
       open.push_back({e->args[i], 0});
-      if (i > 0) open.push_back({.piece = ", "});
+      if (i > 0) open.push_back({.literal = ", "});
     }
   }
 
@@ -134,10 +134,10 @@ struct Writer {
     }
     if (in.level < level) {
       out += "(";
-      open.push_back({.piece = ")"});
+      open.push_back({.literal = ")"});
     }
     open.push_back({e->args[1], in.level + 1});
-    open.push_back({.piece = in.text});
+    open.push_back({.literal = in.text});
     open.push_back({e->args[0], in.level});
   }
 

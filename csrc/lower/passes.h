@@ -42,7 +42,7 @@ void addresses(KernelIR& kernel);
 Expr address(Exprs& exprs, const std::vector<LinearAxes>& index_map, Expr offset, Expr lane);
 // Returns whether the linear form is linear in the linear index of these axes, so that no division
 // is needed.
-bool is_linear_in_index(Exprs& exprs, const Linear& form, const LinearAxes& walked);
+bool is_linear_in_index(Exprs& exprs, const Linear& form, const LinearAxes& axes);
 // Returns the offset as a linear form of the axes if it is linear in the linear index of every dim,
 // else nullopt.
 std::optional<Linear> linear_in_dims(Exprs& exprs, const std::vector<LinearAxes>& index_map,

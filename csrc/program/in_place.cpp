@@ -125,10 +125,10 @@ bool may_store_in_place(const Fusion& fusion, const GroupKernels& kernels, int o
   const Tensor* target = fusion.inputs[input];
   if (!reads_own_elements(kernels.whole, *store_of(kernels.whole, output), target)) return false;
   bool stored = false;
-  for (const Refined& piece : kernels.fission) {
-    const Store* here = store_of(piece, output);
-    if (stored && reads(piece, target)) return false;
-    if (here && !reads_own_elements(piece, *here, target)) return false;
+  for (const Refined& kernel : kernels.fission) {
+    const Store* here = store_of(kernel, output);
+    if (stored && reads(kernel, target)) return false;
+    if (here && !reads_own_elements(kernel, *here, target)) return false;
     stored |= here != nullptr;
   }
   return true;

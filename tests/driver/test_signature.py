@@ -369,7 +369,7 @@ def test_broadcast_1() -> None:
         f"{place_of(test_broadcast_1, 'a = fd.')}\n"
         "  t1: float32[size(t0, 0), size(t0, 1)]  defined at "
         f"{place_of(test_broadcast_1, 'b = fd.')}\n"
-        "  axis 0: 3 against 5; expected equal, or one of them 1"
+        "  axis 0: 3 against 5; expected equal sizes, or a size of 1"
     )
 
 

@@ -208,7 +208,7 @@ ERRORS: list[Error] = [
         "add(t0, t1): operands do not broadcast\n"
         "  t0: float32[2, 3]  defined at {0}\n"
         "  t1: int64[2, 4]  defined at {1}\n"
-        "  axis 1: 3 against 4; expected equal, or one of them 1",
+        "  axis 1: 3 against 4; expected equal sizes, or a size of 1",
         lambda fd, x, y: x + y,
     ),
     (

@@ -323,7 +323,7 @@ ERRORS: list[Error] = [
         "broadcast-1",
         "take_along_axis(t0, t1): operands do not broadcast\n"
         "  t0: float32[2, 3]  defined at {0}\n  t1: int64[2, 4]  defined at {1}\n"
-        "  axis 1: 4 against 3; expected equal, or one of them 1",
+        "  axis 1: 4 against 3; expected equal sizes, or a size of 1",
         lambda fd, x, y: fd.ops.take_along_axis(x, y, 0),
     ),
     (

@@ -146,7 +146,7 @@ Expr meet(const ResultAxis& at, const Side& left, const Side& right,
   FUSER_CHECK(!(l->is_constant() && r->is_constant()), Shape, "broadcast-1", call(at.op, at.args),
               ": operands do not broadcast", lines(at.args), "\n  axis ", at.axis, ": ",
               l->value.integer, " against ", r->value.integer,
-              "; expected equal, or one of them 1");
+              "; expected equal sizes, or a size of 1");
   constraints.push_back({.left = l,
                          .right = r,
                          .op = call(at.op, at.args),

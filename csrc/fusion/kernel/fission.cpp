@@ -133,7 +133,7 @@ std::vector<Refined> fission(Fusion& fusion, Refined& whole) {
         if (((fed[s.access.value] & by_columns) != 0) == columns) here.push_back(s);
       if (here.empty()) continue;
       std::vector<ValueId> image;
-      Refined piece = extract(from.axes, values, here, image);
+      Refined kernel = extract(from.axes, values, here, image);
       for (size_t v = 0; v < values.size(); ++v) {
         if (image[v] < 0 || !to_materialize(static_cast<ValueId>(v)) || stages.of_value[v] >= now)
           continue;
@@ -142,9 +142,9 @@ std::vector<Refined> fission(Fusion& fusion, Refined& whole) {
           output_of[v] = static_cast<int>(fusion.outputs.size());
           fusion.outputs.push_back({.tensor = values[v].tensor, .alias = -1, .temp = true});
         }
-        std::get<Read>(piece.values[image[v]].how).output = output_of[v];
+        std::get<Read>(kernel.values[image[v]].how).output = output_of[v];
       }
-      out.push_back(std::move(piece));
+      out.push_back(std::move(kernel));
     }
   }
   std::reverse(out.begin(), out.end());

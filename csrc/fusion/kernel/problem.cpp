@@ -307,11 +307,11 @@ std::vector<int> dims_in_order(int rank, const std::vector<Expr>& at,
   for (int d = 0; d < rank; ++d)
     if (const std::vector<AxisId> axes = axes_in(at[d]); !axes.empty())
       dim_of_axis[axes.back()] = d;
-  std::vector<int> walked, out;
+  std::vector<int> ordered, out;
   for (AxisId a : order)
-    if (dim_of_axis[a] >= 0) walked.push_back(dim_of_axis[a]);
+    if (dim_of_axis[a] >= 0) ordered.push_back(dim_of_axis[a]);
   size_t next = 0;
-  for (int d = 0; d < rank; ++d) out.push_back(axes_in(at[d]).empty() ? d : walked[next++]);
+  for (int d = 0; d < rank; ++d) out.push_back(axes_in(at[d]).empty() ? d : ordered[next++]);
   return out;
 }
 
