@@ -84,10 +84,13 @@ class CMakeBuild(build_ext):
     def run(self) -> None:
         in_place = bool(self.inplace) or self.editable_mode
         package = (ROOT if in_place else Path(self.build_lib).resolve()) / "fuser"
-        folder = self.compile()
+        # Tests run in a checkout, so wheels have no bindings for them.
+        tests = ["_core_testing"] if in_place else []
+        folder = self.compile(["all", *tests])
         suffix = sysconfig.get_config_var("EXT_SUFFIX")
         place(folder / "libfuser.so", package / "libfuser.so")
-        place(folder / f"_core{suffix}", package / f"_core{suffix}")
+        for name in ("_core", *tests):
+            place(folder / f"{name}{suffix}", package / f"{name}{suffix}")
         for name in (f"_torch{suffix}", f"_torchscript{suffix}"):
             if (folder / name).exists():
                 place(folder / name, package / name)
@@ -102,7 +105,7 @@ class CMakeBuild(build_ext):
             if header.suffix in (".h", ".cuh"):
                 place(header, package / "device" / header.name)
 
-    def compile(self) -> Path:
+    def compile(self, targets: list[str]) -> Path:
         """Configures if the environment changed, builds, and returns the folder of the binaries."""
         if importlib.util.find_spec("pybind11") is None:
             sys.exit(
@@ -146,7 +149,7 @@ class CMakeBuild(build_ext):
                 (folder / "CMakeCache.txt").unlink(missing_ok=True)
                 run(configure, "the configuration")
                 stamp.write_text(wanted)
-            run([ninja, "-C", str(folder), "-j", jobs], "the build")
+            run([ninja, "-C", str(folder), "-j", jobs, *targets], "the build")
         return folder
 
     # Answers for setuptools, which expects a compiler; CMake provides no such lists.

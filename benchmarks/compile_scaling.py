@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from fuser import DataType, FusionDefinition, _core
+from fuser import DataType, FusionDefinition, _core, _core_testing
 from fuser.runtime import toolkit
 
 Graph = tuple[FusionDefinition, list[torch.Tensor]]
@@ -128,7 +128,7 @@ def steps(make: Callable[[int], Graph], ops: int, arch: int) -> tuple[dict[str, 
     took["repr"], _ = milliseconds(partial(repr, fd))
     took["hash"], _ = milliseconds(partial(hash, fd.fusion))
     layouts = [(list(t.shape), list(t.stride()), t.data_ptr() % 16) for t in inputs]
-    cut = partial(_core.plan_testing.Segmented, fd._builder, layouts)
+    cut = partial(_core_testing.plan.Segmented, fd._builder, layouts)
     took["segment"], segmented = milliseconds(cut)
     took["plan"], kernels = milliseconds(partial(segmented.planned, _core.known_device(arch)))
     took["lower"], texts = milliseconds(lambda: [kernel.texts()["cuda"].text for kernel in kernels])

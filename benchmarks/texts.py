@@ -21,7 +21,7 @@ from torch import Tensor
 
 from benchmarks.case import Case, Data, Shape
 from benchmarks.families import TABLES
-from fuser import _core
+from fuser import _core, _core_testing
 
 META = torch.device("meta")
 Hashes = dict[str, list[str]]  # by case and kind of sizes, one hash per kernel
@@ -44,7 +44,7 @@ def texts(case: Case, arch: int, static_sizes: bool) -> list[str]:
     layouts = [(list(t.shape), list(t.stride()), 0) for t in inputs]  # 0: aligned address
     definition = case.definition(inputs, static_sizes)._builder
     device = _core.known_device(arch)
-    planned = _core.plan_testing.plans(definition, layouts, device, True)
+    planned = _core_testing.plan.plans(definition, layouts, device, True)
     return [kernel["ir"] + kernel["cuda"].text for kernel in planned]
 
 

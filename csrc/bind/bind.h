@@ -11,9 +11,6 @@ void bind_options(pybind11::module_& m);
 void bind_dtype(pybind11::module_& m);
 void bind_ops(pybind11::module_& m);
 void bind_kernel(pybind11::module_& m);
-void bind_ir_testing(pybind11::module_& m);
-void bind_fusion_testing(pybind11::module_& m);
-void bind_passes(pybind11::module_& m);
 void bind_schedule(pybind11::module_& m);
 void bind_device_text(pybind11::module_& m);
 void bind_fusion(pybind11::module_& m);
@@ -25,7 +22,5 @@ void bind_cuda_api(pybind11::module_& m);
 void bind_host(pybind11::module_& m);
 void bind_cuda(pybind11::module_& m);
 void bind_kernels(pybind11::module_& m);
-void bind_driver_testing(pybind11::module_& m);
-void bind_plan_testing(pybind11::module_& m);
 
 }  // namespace fuser

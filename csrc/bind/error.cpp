@@ -43,26 +43,6 @@ void translate(std::exception_ptr pointer) {
 
 }  // namespace
 
-void bind_error(py::module_& m) {
-  py::register_exception_translator(&translate);
-
-  py::enum_<FaultKind>(m, "FaultKind", "Kinds of errors in C++.")
-      .value("User", FaultKind::User)
-      .value("Shape", FaultKind::Shape)
-      .value("DType", FaultKind::DType)
-      .value("Unsupported", FaultKind::Unsupported)
-      .value("Compile", FaultKind::Compile)
-      .value("Launch", FaultKind::Launch)
-      .value("Internal", FaultKind::Internal);
-  m.def(
-      "raise_fault",
-      [](FaultKind kind, const std::string& rule, const std::string& message) {
-        throw Fault(kind, rule, message);
-      },
-      py::arg("kind"), py::arg("rule"), py::arg("message"), "Raises an error in C++, for tests.");
-  m.def(
-      "call", [](const py::function& callback) { return callback(); }, py::arg("callback"),
-      "Calls a Python function from C++, for tests.");
-}
+void bind_error(py::module_&) { py::register_exception_translator(&translate); }
 
 }  // namespace fuser

@@ -9,9 +9,6 @@ PYBIND11_MODULE(_core, m) {
   fuser::bind_dtype(m);
   fuser::bind_ops(m);
   fuser::bind_kernel(m);
-  fuser::bind_ir_testing(m);
-  fuser::bind_fusion_testing(m);
-  fuser::bind_passes(m);
   fuser::bind_schedule(m);
   fuser::bind_device_text(m);
   fuser::bind_fusion(m);
@@ -23,6 +20,4 @@ PYBIND11_MODULE(_core, m) {
   fuser::bind_host(m);
   fuser::bind_cuda(m);
   fuser::bind_kernels(m);
-  fuser::bind_driver_testing(m);
-  fuser::bind_plan_testing(m);
 }

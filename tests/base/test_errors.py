@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from fuser import _core, errors
+from fuser import _core_testing, errors
 
 KINDS = [
     ("User", errors.UserError, ValueError),
@@ -19,7 +19,7 @@ KINDS = [
 
 
 def test_every_kind_has_a_class() -> None:
-    assert set(_core.FaultKind.__members__) == {kind for kind, _, _ in KINDS}
+    assert set(_core_testing.error.FaultKind.__members__) == {kind for kind, _, _ in KINDS}
     for _, error, base in KINDS:
         assert issubclass(error, base)
         assert error.__doc__
@@ -27,13 +27,15 @@ def test_every_kind_has_a_class() -> None:
 
 def test_a_wrong_program_is_a_runtime_error_as_in_torch() -> None:
     with pytest.raises(RuntimeError, match="ranks"):
-        _core.raise_fault(_core.FaultKind.Shape, "rule-6", "ranks")
+        _core_testing.error.raise_fault(_core_testing.error.FaultKind.Shape, "rule-6", "ranks")
 
 
 @pytest.mark.parametrize(("kind", "error", "base"), KINDS)
 def test_raised_in_cpp_is_the_python_class(kind: str, error: type, base: type) -> None:
     with pytest.raises(base) as caught:
-        _core.raise_fault(getattr(_core.FaultKind, kind), "rule-7", "add(t0, t1): what is wrong")
+        _core_testing.error.raise_fault(
+            getattr(_core_testing.error.FaultKind, kind), "rule-7", "add(t0, t1): what is wrong"
+        )
     assert type(caught.value) is error
     assert str(caught.value) == "add(t0, t1): what is wrong"
     assert caught.value.rule == "rule-7"
@@ -47,24 +49,26 @@ def test_raised_in_a_callback_travels_back_unchanged(kind: str, error: type, bas
         raise thrown
 
     with pytest.raises(base) as caught:
-        _core.call(callback)
+        _core_testing.error.call(callback)
     assert caught.value is thrown
 
 
 @pytest.mark.parametrize(("kind", "error", "base"), KINDS)
 def test_cpp_to_python_to_cpp_to_python(kind: str, error: type, base: type) -> None:
     def callback() -> None:
-        _core.raise_fault(getattr(_core.FaultKind, kind), "rule-9", "deep")
+        _core_testing.error.raise_fault(
+            getattr(_core_testing.error.FaultKind, kind), "rule-9", "deep"
+        )
 
     with pytest.raises(base) as caught:
-        _core.call(lambda: _core.call(callback))
+        _core_testing.error.call(lambda: _core_testing.error.call(callback))
     assert type(caught.value) is error
     assert caught.value.rule == "rule-9"
 
 
 def test_foreign_exceptions_pass_too() -> None:
     with pytest.raises(ZeroDivisionError):
-        _core.call(lambda: 1 // 0)
+        _core_testing.error.call(lambda: 1 // 0)
 
 
 def test_compile_error_carries_what_repeats_it() -> None:

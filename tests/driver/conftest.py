@@ -13,8 +13,8 @@ Run = Callable[..., str]
 
 
 def in_new_process(code: str) -> str:
-    """Output of the code, run with `_core` and `LaunchError` imported."""
-    head = "from fuser import _core\nfrom fuser.errors import LaunchError\n"
+    """Output of the code, run with `_core`, `_core_testing` and `LaunchError` imported."""
+    head = "from fuser import _core, _core_testing\nfrom fuser.errors import LaunchError\n"
     # Unbuffered, as the C library's output then is too, so that lines are in the order of the
     # calls.
     command = [sys.executable, "-u", "-c", head + code]

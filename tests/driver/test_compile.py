@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import fuser
-from fuser import DataType, FusionDefinition, Plan, UserError, _core
+from fuser import DataType, FusionDefinition, Plan, UserError, _core, _core_testing
 from tests.support.definitions import bias_gelu, gained, scaled
 
 
@@ -61,10 +61,10 @@ def test_planning_for_layouts_says_what_is_missing() -> None:
         with pytest.raises(
             UserError, match=f"expected {count} tensors, got {len(inputs)}"
         ) as found:
-            _core.plan_testing.plans(fd._builder, inputs, device)
+            _core_testing.plan.plans(fd._builder, inputs, device)
         assert found.value.rule == "argument-count"
     with pytest.raises(UserError, match="tensor 0 has 2 sizes and 1 strides") as found:
-        _core.plan_testing.plans(fd._builder, [([4, 8], [8], 0)] * count, device)
+        _core_testing.plan.plans(fd._builder, [([4, 8], [8], 0)] * count, device)
     assert found.value.rule == "argument-rank"
 
 
@@ -395,7 +395,7 @@ def specialized(define: Callable[[FusionDefinition], None], *sizes: list[int]) -
         define(fd)
     inputs = [torch.empty(s, device="meta") for s in sizes]
     layouts = [(list(x.shape), list(x.stride())) for x in inputs]
-    found: dict[str, Any] = _core.driver_testing.specialize(fd._builder, layouts)
+    found: dict[str, Any] = _core_testing.driver.specialize(fd._builder, layouts)
     return found
 
 
@@ -552,7 +552,7 @@ def test_a_reduction_whose_result_no_row_reads_has_no_pieces() -> None:
     [*[(0, 0), (1, 0), (2, 4), (3, 6), (4, 8), (5, 9), (1 << 40, 160)], ((1 << 40) + 1, 161)],
 )
 def test_buckets(value: int, bucket: int) -> None:
-    assert _core.driver_testing.bucket_of(value) == bucket
+    assert _core_testing.driver.bucket_of(value) == bucket
     limits = [(4 + b % 4 << b // 4) >> 2 for b in range(bucket + 1)]  # quarters of an octave
     assert value <= limits[bucket]
     assert all(limit < value for limit in limits[:bucket])

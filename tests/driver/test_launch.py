@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import fuser
-from fuser import DataType, FusionDefinition, InternalError, _core
+from fuser import DataType, FusionDefinition, InternalError, _core, _core_testing
 from fuser.ops import as_dtype
 from tests.host.kernels import build
 from tests.support.definitions import gained, scaled, sum_of_two
@@ -292,16 +292,16 @@ def launch(
 ) -> list[np.ndarray]:
     memory = Memory()
     rich = _core.LaunchShape(grid=(grid, 1, 1), **shape)
-    _core.driver_testing.run_launch(kernel, rich, [(out.ctypes.data, out.size)], scratch, memory)
+    _core_testing.driver.run_launch(kernel, rich, [(out.ctypes.data, out.size)], scratch, memory)
     return memory.given
 
 
 def workspace(elements: int, name: str = "partial", element_bytes: int = 4) -> Any:
-    return _core.driver_testing.ScratchWanted(name, elements=elements, element_bytes=element_bytes)
+    return _core_testing.driver.ScratchWanted(name, elements=elements, element_bytes=element_bytes)
 
 
 def counters(elements: int, name: str = "done") -> Any:
-    return _core.driver_testing.ScratchWanted(name, counters=True, elements=elements)
+    return _core_testing.driver.ScratchWanted(name, counters=True, elements=elements)
 
 
 @pytest.mark.parametrize("kind", ["plain", "debug"])

@@ -8,7 +8,7 @@ import struct
 import pytest
 import torch
 
-from fuser import _core
+from fuser import _core, _core_testing
 from fuser.errors import LaunchError
 from fuser.runtime import toolkit
 from tests.driver.conftest import Run
@@ -26,7 +26,7 @@ def show(*values):
     print(*values, flush=True)
 
 def counters(count, stream, device=0):
-    show("counters at", _core.driver_testing.stream_counters(device, stream, count, allocate))
+    show("counters at", _core_testing.driver.stream_counters(device, stream, count, allocate))
 """
 
 
@@ -124,7 +124,7 @@ def allocate(bytes, keep):
 def work():
     start.wait()
     for _ in range(50):
-        got.append(_core.driver_testing.stream_counters(0, 6, 10, allocate))
+        got.append(_core_testing.driver.stream_counters(0, 6, 10, allocate))
 threads = [threading.Thread(target=work) for _ in range(8)]
 for t in threads: t.start()
 for t in threads: t.join()
@@ -143,15 +143,15 @@ LAUNCH = (
     + """
 kernel = _core.load_kernel(b"image", "k", 0)
 shape = _core.LaunchShape(grid=(4, 1, 1), block=(32, 1, 1), shared_bytes=64, cluster=(2, 1, 1))
-work = [_core.driver_testing.ScratchWanted("partial", elements=100, element_bytes=12),
-        _core.driver_testing.ScratchWanted("more", elements=3, element_bytes=8)]
-count = [_core.driver_testing.ScratchWanted("done", counters=True, elements=5),
-         _core.driver_testing.ScratchWanted("again", counters=True, elements=2)]
+work = [_core_testing.driver.ScratchWanted("partial", elements=100, element_bytes=12),
+        _core_testing.driver.ScratchWanted("more", elements=3, element_bytes=8)]
+count = [_core_testing.driver.ScratchWanted("done", counters=True, elements=5),
+         _core_testing.driver.ScratchWanted("again", counters=True, elements=2)]
 def launch(scratch, stream):
     try:
         # The driver of the tests prints two arguments.
         outputs = [(64, 10), (72, 10)]
-        _core.driver_testing.run_launch(kernel, shape, outputs, scratch, allocate, stream)
+        _core_testing.driver.run_launch(kernel, shape, outputs, scratch, allocate, stream)
     except LaunchError as error:
         show(error.rule, str(error).splitlines()[0])
 """
@@ -243,7 +243,7 @@ def allocate(bytes, keep):
     raise MemoryError("none left")
 for scratch in (work, count):
     try:
-        _core.driver_testing.run_launch(kernel, shape, [], scratch, allocate, 6)
+        _core_testing.driver.run_launch(kernel, shape, [], scratch, allocate, 6)
     except MemoryError as error:
         show(error)
 """
@@ -284,15 +284,15 @@ def test_counters_come_back_to_zero_on_a_gpu(captured: bool) -> None:
     grid = 1000
     shape = _core.LaunchShape(grid=(grid, 1, 1))
     scratch = [
-        _core.driver_testing.ScratchWanted("partial", elements=grid),
-        _core.driver_testing.ScratchWanted("done", counters=True, elements=1),
+        _core_testing.driver.ScratchWanted("partial", elements=grid),
+        _core_testing.driver.ScratchWanted("done", counters=True, elements=1),
     ]
     out = torch.zeros(1, device="cuda")
     runs = 20
 
     def launch() -> None:
         stream = torch.cuda.current_stream().cuda_stream
-        _core.driver_testing.run_launch(
+        _core_testing.driver.run_launch(
             kernel, shape, [(out.data_ptr(), 1)], scratch, allocate, stream
         )
 
@@ -314,5 +314,5 @@ def test_no_launch_without_a_driver() -> None:
     if _core.cuda_available():
         pytest.skip("there is one")
     with pytest.raises(LaunchError) as caught:
-        _core.driver_testing.stream_counters(0, 0, 1, lambda size, keep: struct.calcsize("P"))
+        _core_testing.driver.stream_counters(0, 0, 1, lambda size, keep: struct.calcsize("P"))
     assert caught.value.rule == "cuda-unavailable"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from fuser import DataType, FusionDefinition, _core, evaluate
+from fuser import DataType, FusionDefinition, _core, _core_testing, evaluate
 from tests.support.groups import Grouped, check
 from tests.support.stages import stage_text
 
@@ -116,7 +116,7 @@ def test_reductions_that_wait_for_each_other_take_text_linear_in_their_number(
         got = check(fd, [X], tolerance=1e-6)
         assert all(len(g["stores"]) == 1 for g in got.groups)
         device = _core.known_device(90)
-        kernels = _core.plan_testing.plans(fd._builder, [([6, 8], [8, 1], 0)], device, True)
+        kernels = _core_testing.plan.plans(fd._builder, [([6, 8], [8, 1], 0)], device, True)
         size[length] = sum(len(kernel["cuda"].text) for kernel in kernels)
     assert size[120] < 2.25 * size[60]
 
@@ -132,7 +132,7 @@ def test_costly_ops_are_cut_before_their_kernel_takes_long_to_compile(dtype: Dat
     fd.add_output(y)
     cost = {row.name: row.cost for row in _core.op_rows()}["sin"]
     device = _core.known_device(90)
-    kernels = _core.plan_testing.plans(fd._builder, [([64], [1], 0)], device, True)
+    kernels = _core_testing.plan.plans(fd._builder, [([64], [1], 0)], device, True)
     texts = [kernel["cuda"].text for kernel in kernels]
     assert all(text.count("sin_(") * cost < 9000 for text in texts)
     assert len(set(texts)) <= 4

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fuser import _core
+from fuser import _core_testing
 from fuser._core import DataType
 from fuser.errors import InternalError, Unsupported
 
-ir = _core.ir_testing
+ir = _core_testing.ir
 Expr, Symbol = ir.Expr, ir.Symbol
 INT64 = st.integers(-(2**63), 2**63 - 1)
 SMALL = st.integers(-9, 9)

@@ -2,9 +2,9 @@
 
 import pytest
 
-from fuser import _core
+from fuser import _core, _core_testing
 
-ir = _core.ir_testing
+ir = _core_testing.ir
 HEAD = "kernel k threads 32 min_blocks 0 index 32 {\n"
 
 EVERY_FIELD = """\

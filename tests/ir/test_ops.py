@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-from fuser import _core
+from fuser import _core, _core_testing
 from fuser._core import DataType
 from fuser.errors import UserError
 
-ir = _core.ir_testing
+ir = _core_testing.ir
 ROWS = _core.op_rows()
 TEXT_OF = {
     "Bool": "int_text",

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fuser import _core
+from fuser import _core, _core_testing
 from fuser._core import DataType
 from fuser.errors import UserError
 
-ir = _core.ir_testing
+ir = _core_testing.ir
 Expr, Symbol = ir.Expr, ir.Symbol
 
 HEAD = "kernel k threads 32 min_blocks 0 index 32 {\n"

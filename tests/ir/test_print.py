@@ -5,10 +5,10 @@ import struct
 
 import pytest
 
-from fuser import _core
+from fuser import _core, _core_testing
 from fuser._core import DataType
 
-ir = _core.ir_testing
+ir = _core_testing.ir
 Symbol = ir.Symbol
 
 

@@ -4,12 +4,12 @@ import re
 
 import pytest
 
-from fuser import _core
+from fuser import _core, _core_testing
 from fuser._core import DataType
 from fuser.errors import UserError
 from fuser.runtime import toolkit
 
-ir = _core.ir_testing
+ir = _core_testing.ir
 ROWS = ir.reduction_rows()
 REAL = [
     *(DataType.Int32, DataType.Int, DataType.Byte, DataType.Char, DataType.Short),

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 import fuser
-from fuser import DataType, FusionDefinition, Plan, UserError, _core
+from fuser import DataType, FusionDefinition, Plan, UserError, _core, _core_testing
 from fuser.ops import as_dtype
 
 # csrc/fusion/index/access.h: a kernel has at most 96 accesses.
@@ -48,7 +48,7 @@ def exact(inputs: list[Tensor]) -> Tensor:
 def test_every_access_of_a_large_kernel_is_a_vector(count: int, dtype: torch.dtype) -> None:
     fd = chain(count, dtype)
     layouts = [([4096, 4096], [4096, 1], 0)] * count
-    (kernel,) = _core.plan_testing.plans(fd._builder, layouts, _core.known_device(90), True)
+    (kernel,) = _core_testing.plan.plans(fd._builder, layouts, _core.known_device(90), True)
     plan = kernel["plan"]
     assert plan["vector"] > 1 or dtype == torch.float32
     if plan["vector"] > 1:
@@ -94,7 +94,7 @@ def reduced(kind: str, count: int) -> FusionDefinition:
 @pytest.mark.parametrize("kind", ["inner", "outer", "transpose"])
 def test_every_read_of_the_other_schedulers_is_a_vector(kind: str) -> None:
     layouts = [([1024, 4096], [4096, 1], 0)] * 80
-    (kernel,) = _core.plan_testing.plans(
+    (kernel,) = _core_testing.plan.plans(
         reduced(kind, 80)._builder, layouts, _core.known_device(90), True
     )
     plan = kernel["plan"]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from fuser import DataType, FusionDefinition, Plan, UserError, _core
+from fuser import DataType, FusionDefinition, Plan, UserError, _core, _core_testing
 from fuser.ops import as_dtype
 from tests.support.reducing import (
     PROGRAMS,
@@ -369,7 +369,7 @@ def test_what_is_not_aligned_moves_by_elements() -> None:
 
 
 def bucket(n: int) -> int:
-    return max(0, _core.driver_testing.bucket_of(n))
+    return max(0, _core_testing.driver.bucket_of(n))
 
 
 @pytest.mark.parametrize("name", ["softmax", "layer_norm", "sum_rows"])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from fuser import FusionDefinition, Plan, UserError, _core
+from fuser import FusionDefinition, Plan, UserError, _core, _core_testing
 from tests.support.reducing import (
     PROGRAMS,
     assert_close,
@@ -32,7 +32,7 @@ def plan_on(length: int, dtype: torch.dtype, device: _core.Device) -> dict[str, 
     """The plan for 4096 rows of this length."""
     program = PROGRAMS["norm_backward"]
     inputs = [(list(s), dense(s), 0) for s in program.shapes(4096, length)]
-    (kernel,) = _core.plan_testing.plans(program.definition(dtype)._builder, inputs, device)
+    (kernel,) = _core_testing.plan.plans(program.definition(dtype)._builder, inputs, device)
     return kernel["plan"]
 
 
@@ -86,7 +86,7 @@ def test_a_plan_sees_no_size(rng: np.random.Generator) -> None:
         rows, length = int(2 ** rng.uniform(1, 14)), int(2 ** rng.uniform(1, 13))
         if rows == 1 or length == 1:
             continue
-        facts = _core.driver_testing.bucket_of(length), length % 4 == 0
+        facts = _core_testing.driver.bucket_of(length), length % 4 == 0
         plans = [k["plan"] for k in kernels_for(fd, program.shapes(rows, length))]
         met += facts in seen
         assert seen.setdefault(facts, plans) == plans, (rows, length)

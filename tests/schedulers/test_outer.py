@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fuser import DataType, FusionDefinition, Plan, UserError, _core
+from fuser import DataType, FusionDefinition, Plan, UserError, _core, _core_testing
 from fuser.ops import as_dtype
 from tests.support.reducing import (
     PROGRAMS,
@@ -176,7 +176,7 @@ def test_reduced_dims_need_not_be_neighbours() -> None:
 
 
 def bucket(n: int) -> int:
-    return max(0, _core.driver_testing.bucket_of(n))
+    return max(0, _core_testing.driver.bucket_of(n))
 
 
 def test_a_plan_sees_no_size(rng: np.random.Generator) -> None:

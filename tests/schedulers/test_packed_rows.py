@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fuser import FusionDefinition, Plan, UserError, _core, testing
+from fuser import FusionDefinition, Plan, UserError, _core, _core_testing, testing
 from fuser.ops import as_dtype
 from tests.support.reducing import kernels_for
 
@@ -220,7 +220,7 @@ def test_five_blocks_fit_a_processor(arch: int) -> None:
             t = fd.define_tensor([-1, -1], True, dtype=as_dtype(dtype))
             fd.add_output(fd.ops.cast(fd.ops.softmax(t, 1), t.dtype()))
             layout = ([1 << 20, length], [length, 1], 0)
-            (kernel,) = _core.plan_testing.plans(fd._builder, [layout], device)
+            (kernel,) = _core_testing.plan.plans(fd._builder, [layout], device)
             plan = kernel["plan"]
             assert plan["packed"] == 0b11
             bytes_of_block = plan["threads_y"] * length * dtype.itemsize

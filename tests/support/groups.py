@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from fuser import FusionDefinition, _core, evaluate
+from fuser import FusionDefinition, _core_testing, evaluate
 from fuser.debug.interpreter import _apply, _exact, convert
 from fuser.ops import as_dtype
 from fuser.ops.reference import REDUCTIONS
@@ -41,7 +41,7 @@ class Grouped:
         self.tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
         self.scalars = [x for x in inputs if not isinstance(x, torch.Tensor)]
         layouts = [(list(x.shape), list(x.stride())) for x in self.tensors]
-        self.core = _core.fusion_testing.Groups(fd._builder, layouts)
+        self.core = _core_testing.fusion.Groups(fd._builder, layouts)
         self.groups: list[Group] = self.core.groups
         # Temporaries between kernels; pieces() appends more outputs.
         self.temps = [tensor for tensor, _, temp in self.outputs if temp]

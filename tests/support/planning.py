@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fuser import FusionDefinition, _core
+from fuser import FusionDefinition, _core_testing
 from fuser.ops import as_dtype
 from tests.support.reducing import PROGRAMS
 
@@ -28,7 +28,7 @@ class Case:
 
     def kernels(self, device: Any) -> list[Any]:
         layouts = [(list(x.shape), list(x.stride()), x.data_ptr() % 16) for x in self.inputs]
-        return list(_core.plan_testing.Segmented(self.fd._builder, layouts).planned(device))
+        return list(_core_testing.plan.Segmented(self.fd._builder, layouts).planned(device))
 
 
 def values(shape: tuple[int, ...], dtype: torch.dtype, rng: np.random.Generator) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fuser import DataType, FusionDefinition, _core
+from fuser import DataType, FusionDefinition, _core, _core_testing
 from fuser.ops import as_dtype
 
 Inputs = list[Tensor]
@@ -166,7 +166,7 @@ def kernels_for(
         (list(shape), list(steps), address) for shape, steps in zip(shapes, strides, strict=True)
     ]
     device = _core.known_device(arch)
-    kernels: list[dict[str, Any]] = _core.plan_testing.plans(fd._builder, inputs, device, text)
+    kernels: list[dict[str, Any]] = _core_testing.plan.plans(fd._builder, inputs, device, text)
     return kernels
 
 

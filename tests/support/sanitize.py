@@ -15,13 +15,16 @@ import sysconfig
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-BINARIES = ("libfuser.so", f"_core{sysconfig.get_config_var('EXT_SUFFIX')}")
+SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
+BINARIES = ("libfuser.so", f"_core{SUFFIX}", f"_core_testing{SUFFIX}")
 
 
 def main(folder: Path) -> None:
     import pybind11
 
     build = folder / "cmake"
+    # cmake and ninja of this environment, or else of the system.
+    os.environ["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])
     subprocess.run(
         [
             *("cmake", "-S", str(ROOT), "-B", str(build), "-G", "Ninja"),
@@ -31,7 +34,8 @@ def main(folder: Path) -> None:
         ],
         check=True,
     )
-    subprocess.run(["cmake", "--build", str(build)], check=True)
+    targets = ("--target", "all", "_core_testing")
+    subprocess.run(["cmake", "--build", str(build), *targets], check=True)
     tree = folder / "tree"
     shutil.rmtree(tree, ignore_errors=True)
     built = {path for path in (ROOT / "fuser").glob("*.so")}

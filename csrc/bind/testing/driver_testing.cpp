@@ -1,10 +1,10 @@
-// driver/compile.h, driver/launch.h and driver/scratch.h as fuser._core.driver_testing: the
+// driver/compile.h, driver/launch.h and driver/scratch.h as fuser._core_testing.driver: the
 // compiled program of a definition, and launches with scratch memory, without torch.
 #include <pybind11/functional.h>
 #include <pybind11/stl.h>
 
-#include "bind/bind.h"
 #include "bind/handles.h"
+#include "bind/testing/testing.h"
 #include "driver/compile.h"
 #include "driver/launch.h"
 
@@ -100,8 +100,8 @@ py::dict specialized(const BuilderRef& definition, const std::vector<Layout>& in
 
 }  // namespace
 
-void bind_driver_testing(py::module_& core) {
-  py::module_ m = core.def_submodule("driver_testing", "Between a definition and its launches.");
+void bind_driver_testing(py::module_& tests) {
+  py::module_ m = tests.def_submodule("driver", "Between a definition and its launches.");
   m.def("specialize", &specialized, py::arg("definition"), py::arg("layouts"),
         "layouts: (sizes, strides) of each tensor input.");
   m.def("bucket_of", &bucket_of, py::arg("value"), "The least k with value <= 2^k.");

@@ -1,9 +1,9 @@
-// fusion/index/access.h and fusion/kernel/problem.h as fuser._core.fusion_testing: kernels before
+// fusion/index/access.h and fusion/kernel/problem.h as fuser._core_testing.fusion: kernels before
 // they are scheduled, as plain data for tests.
 #include <pybind11/stl.h>
 
 #include "base/error.h"
-#include "bind/bind.h"
+#include "bind/testing/testing.h"
 #include "fusion/build/rebuild.h"
 #include "fusion/index/layouts.h"
 #include "fusion/kernel/problem.h"
@@ -186,8 +186,8 @@ py::list problems(Groups& g, const std::vector<bool>& in_place) {
 
 }  // namespace
 
-void bind_fusion_testing(py::module_& core) {
-  py::module_ m = core.def_submodule("fusion_testing", "Kernels before they are scheduled.");
+void bind_fusion_testing(py::module_& tests) {
+  py::module_ m = tests.def_submodule("fusion", "Kernels before they are scheduled.");
   py::class_<Groups>(m, "Groups")
       .def(py::init(&make), py::arg("definition"), py::arg("layouts"),
            "layouts: (sizes, strides) of each tensor input.")

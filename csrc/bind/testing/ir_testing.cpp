@@ -1,4 +1,4 @@
-// ir/expr.h, ir/ops.h, ir/reductions.h and ir/kernel.h as fuser._core.ir_testing: functions for
+// ir/expr.h, ir/ops.h, ir/reductions.h and ir/kernel.h as fuser._core_testing.ir: functions for
 // tests only.
 #include <pybind11/complex.h>
 #include <pybind11/functional.h>
@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "base/error.h"
-#include "bind/bind.h"
+#include "bind/testing/testing.h"
 #include "ir/expr.h"
 #include "ir/kernel.h"
 #include "ir/movement.h"
@@ -210,8 +210,8 @@ void bind_exprs(py::module_& m) {
 
 }  // namespace
 
-void bind_ir_testing(py::module_& core) {
-  py::module_ m = core.def_submodule("ir_testing", "Compiler functions for tests.");
+void bind_ir_testing(py::module_& tests) {
+  py::module_ m = tests.def_submodule("ir", "Compiler functions for tests.");
   bind_exprs(m);
   bind_reductions(m);
   bind_movement_ops(m);

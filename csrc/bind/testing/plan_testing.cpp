@@ -1,13 +1,13 @@
-// driver/compile.h as fuser._core.plan_testing: plans of a definition for any device, for inputs of
+// driver/compile.h as fuser._core_testing.plan: plans of a definition for any device, for inputs of
 // which only the layout is known. Allocates, compiles and caches nothing.
 #include <pybind11/stl.h>
 
 #include <functional>
 
 #include "base/error.h"
-#include "bind/bind.h"
 #include "bind/handles.h"
 #include "bind/plan.h"
+#include "bind/testing/testing.h"
 #include "driver/compile.h"
 #include "lower/passes.h"
 #include "schedulers/legal.h"
@@ -137,8 +137,8 @@ py::list plans(const Fusion& fusion, const std::vector<Layout>& inputs, const De
 
 }  // namespace
 
-void bind_plan_testing(py::module_& core) {
-  py::module_ m = core.def_submodule("plan_testing", "Plans for any device, without a run.");
+void bind_plan_testing(py::module_& tests) {
+  py::module_ m = tests.def_submodule("plan", "Plans for any device, without a run.");
   m.def("plans", &plans, py::arg("definition"), py::arg("inputs"), py::arg("device"),
         py::arg("text") = false,
         "The kernels of a definition, in order, for (sizes, strides, address modulo 16) of each "
