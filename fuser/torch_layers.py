@@ -175,6 +175,14 @@ def nll_loss(
     return ops.nll_loss(input, target, weight, ignore_index, reduction)
 
 
+def _squared(ops: Ops, distance: Tensor) -> Tensor:
+    return ops.square(distance)
+
+
+def _magnitude(ops: Ops, distance: Tensor) -> Tensor:
+    return ops.abs(distance)
+
+
 def _loss(of: Callable[[Ops, Any], Any]) -> Callable[..., Any]:
     """Makes a loss from a function of the difference of input and target."""
 
@@ -216,6 +224,6 @@ LAYERS |= {
     "softmax": _along_a_dim("softmax"),
     "log_softmax": _along_a_dim("log_softmax"),
     "softmin": _along_a_dim("softmax", -1),
-    "mse_loss": _loss(lambda ops, distance: ops.square(distance)),
-    "l1_loss": _loss(lambda ops, distance: ops.abs(distance)),
+    "mse_loss": _loss(_squared),
+    "l1_loss": _loss(_magnitude),
 }

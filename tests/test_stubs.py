@@ -33,6 +33,8 @@ with FusionDefinition() as fd:
     chunks: list[Tensor] = fd.ops.chunk(mean, 2, dim=-1)
     fd.add_output(fd.ops.cast(fd.ops.softmax(fd.ops.gelu(x), dim=-1), x.dtype))
     fd.add_output(fd.ops.where(fd.ops.gt(x, s), round(x), 0.0))
+    active: Tensor = fd.ops.addcmul(fd.ops.gelu(x, approximate="tanh"), t, mean, value=2.0)
+    rate: Scalar = fd.ops.softplus(s, 2.0)
 """
 
 # Wrong statements after RIGHT, and the beginning of mypy's report.
@@ -45,6 +47,10 @@ WRONG = {
     "fd.ops.permute(x, 1)": 'Argument 2 to "permute" of "Primitives" has incompatible type "int"',
     "fd.ops.triu(x, diagonl=1)": 'Unexpected keyword argument "diagonl" for "triu" of "Shapes"',
     "scalar: Scalar = fd.ops.tanh(x)": "Incompatible types in assignment",
+    "other: Scalar = fd.ops.gelu(x)": "Incompatible types in assignment",
+    "third: Scalar = fd.ops.rsub(x, s)": "Incompatible types in assignment",
+    'fd.ops.leaky_relu(x, "0.1")': 'No overload variant of "__call__" of "Unary"',
+    'fd.ops.addcmul(x, t, "1")': 'No overload variant of "__call__" of "Nary"',
 }
 
 

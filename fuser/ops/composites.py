@@ -14,7 +14,7 @@ from fuser import _core
 from fuser._core import DataType, Scalar, Tensor
 from fuser.arguments import Operand
 from fuser.errors import UserError
-from fuser.ops.methods import composed
+from fuser.ops.methods import composed, nary, unary
 from fuser.ops.primitives import Primitives
 
 # Constants of Klambauer et al., "Self-Normalizing Neural Networks" (2017).
@@ -26,43 +26,51 @@ _SELU_SCALE = 1.0507009873554804934193349852946
 class Composites(Primitives):
     """Ops composed of rows of the op table."""
 
+    @unary
     def segment_set(self, x: Operand) -> Any:
         """x itself. nvFuser takes it as a hint to segment the fusion; fuser finds segments
         itself.
         """
         return self.set(x)
 
+    @nary
     def add_alpha(self, a: Operand, b: Operand, alpha: Operand) -> Any:
         """a + alpha * b."""
         alpha, a, b = _scalable(self, alpha, a, b)
         return self.add(a, _scaled(self, alpha, b))
 
+    @nary
     def sub_alpha(self, a: Operand, b: Operand, alpha: Operand) -> Any:
         """a - alpha * b."""
         alpha, a, b = _scalable(self, alpha, a, b)
         return self.sub(a, _scaled(self, alpha, b))
 
+    @nary
     def rsub(self, a: Operand, b: Operand, alpha: Operand = 1) -> Any:
         """b - alpha * a."""
         alpha, a, b = _scalable(self, alpha, a, b)
         return self.sub(b, _scaled(self, alpha, a))
 
+    @nary
     def addcmul(self, x: Operand, t1: Operand, t2: Operand, value: Operand = 1) -> Any:
         """x + value * t1 * t2."""
         value, x, t1, t2 = _scalable(self, value, x, t1, t2)
         return self.add(x, self.mul(_scaled(self, value, t1), t2))
 
+    @nary
     def addcdiv(self, x: Operand, t1: Operand, t2: Operand, value: Operand = 1) -> Any:
         """x + value * t1 / t2, a true division."""
         value, x, t1, t2 = _scalable(self, value, x, t1, t2, floating=True)
         return self.add(x, self.truediv(_scaled(self, value, t1), t2))
 
+    @unary
     def square(self, x: Operand) -> Any:
         """x * x; int64 for bool."""
         if isinstance(x, Tensor | Scalar) and x.dtype() == DataType.Bool:
             x = self.cast(x, DataType.Int)
         return self.mul(x, x)
 
+    @nary
     def hypot(self, a: Operand, b: Operand) -> Any:
         """sqrt(a * a + b * b) without intermediate overflow; infinite if an operand is, even if the
         other is NaN.
@@ -77,6 +85,7 @@ class Composites(Primitives):
         infinite = self.logical_or(self.isinf(a), self.isinf(b))
         return self.where(infinite, math.inf, length)
 
+    @nary
     def log_add_exp(self, a: Operand, b: Operand) -> Any:
         """log(exp(a) + exp(b)) without intermediate overflow."""
         a, b = _promoted(self, a, b, floating=True)
@@ -86,16 +95,19 @@ class Composites(Primitives):
         same = self.logical_and(self.isinf(large), self.eq(a, b))
         return self.where(same, large, self.add(large, self.log1p(self.exp(distance))))
 
+    @nary
     def xlogy(self, a: Operand, b: Operand) -> Any:
         """a * log(b), and 0 if a is 0 and b is not NaN."""
         a, b = _promoted(self, a, b, floating=True)
         zero = self.logical_and(self.eq(a, 0), self.logical_not(self.isnan(b)))
         return self.where(zero, 0.0, self.mul(a, self.log(b)))
 
+    @unary
     def logit(self, x: Operand) -> Any:
         """log(x / (1 - x)); NaN outside [0, 1]."""
         return self.log(self.truediv(x, self.sub(1.0, x)))
 
+    @unary
     def gelu(self, x: Operand, approximate: str = "none") -> Any:
         """x * Phi(x) with the standard normal distribution function Phi ("none"), or its tanh
         approximation ("tanh").
@@ -111,11 +123,13 @@ class Composites(Primitives):
             f"gelu(): approximate: expected 'none' or 'tanh', got {approximate!r}", rule="gelu-1"
         )
 
+    @unary
     def mish(self, x: Operand) -> Any:
         """x * tanh(softplus(x)). Misra, "Mish" (2019)."""
         (x,) = _promoted(self, x, floating=True)
         return self.mul(x, self.tanh(_softplus(self, x)))
 
+    @unary
     def softplus(self, x: Operand, beta: float = 1.0, threshold: float = 20.0) -> Any:
         """log(1 + exp(beta * x)) / beta, and x itself if beta * x > threshold."""
         scaled = self.mul(x, beta)
@@ -123,20 +137,24 @@ class Composites(Primitives):
             self.gt(scaled, threshold), x, self.truediv(_softplus(self, scaled), beta)
         )
 
+    @unary
     def logsigmoid(self, x: Operand) -> Any:
         """log(sigmoid(x)) = -softplus(-x)."""
         (x,) = _promoted(self, x, floating=True)
         return self.sub(self.minimum(x, 0.0), self.log1p(self.exp(self.neg(self.abs(x)))))
 
+    @unary
     def softsign(self, x: Operand) -> Any:
         """x / (1 + |x|)."""
         (x,) = _promoted(self, x, floating=True)
         return self.truediv(x, self.add(self.abs(x), 1.0))
 
+    @unary
     def tanhshrink(self, x: Operand) -> Any:
         """x - tanh(x)."""
         return self.sub(x, self.tanh(x))
 
+    @unary
     def hardtanh(self, x: Operand, min_val: float = -1.0, max_val: float = 1.0) -> Any:
         """x clamped to [min_val, max_val]. Integers keep their type, and the bounds are truncated.
         Integers count as float32 for bounds that torch refuses: infinite bounds, and negative
@@ -149,45 +167,55 @@ class Composites(Primitives):
                 min_val, max_val = bounds
         return self.clamp(_widened(self, x), min_val, max_val)
 
+    @unary
     def relu6(self, x: Operand) -> Any:
         """x clamped to [0, 6]; integers keep their type."""
         return self.hardtanh(x, 0.0, 6.0)
 
+    @unary
     def hardsigmoid(self, x: Operand) -> Any:
         """(x + 3) / 6 clamped to [0, 1]."""
         return self.truediv(self.relu6(self.add(x, 3.0)), 6.0)
 
+    @unary
     def hardswish(self, x: Operand) -> Any:
         """x * hardsigmoid(x)."""
         return self.truediv(self.mul(x, self.relu6(self.add(x, 3.0))), 6.0)
 
+    @unary
     def leaky_relu(self, x: Operand, negative_slope: float = 0.01) -> Any:
         """x if x > 0, otherwise negative_slope * x."""
         return self.where(self.gt(x, 0.0), x, self.mul(x, negative_slope))
 
+    @nary
     def prelu(self, x: Operand, weight: Operand) -> Any:
         """x if x > 0, otherwise weight * x; `weight` broadcasts against x."""
         return self.where(self.gt(x, 0.0), x, self.mul(weight, x))
 
+    @unary
     def elu(self, x: Operand, alpha: float = 1.0) -> Any:
         """x if x > 0, otherwise alpha * (exp(x) - 1). Clevert et al. (2015)."""
         return _exponential_unit(self, x, alpha, 1.0, 1.0)
 
+    @unary
     def celu(self, x: Operand, alpha: float = 1.0) -> Any:
         """x if x > 0, otherwise alpha * (exp(x / alpha) - 1). Barron (2017)."""
         return _exponential_unit(self, x, alpha, 1.0, 1.0 / alpha)
 
+    @unary
     def selu(self, x: Operand) -> Any:
         """elu with the scale and alpha that preserve mean 0 and variance 1. Klambauer et al.
         (2017).
         """
         return _exponential_unit(self, x, _SELU_ALPHA, _SELU_SCALE, 1.0)
 
+    @unary
     def hardshrink(self, x: Operand, lambd: float = 0.5) -> Any:
         """0 if |x| <= lambd, otherwise x."""
         (x,) = _promoted(self, _widened(self, x), floating=True)
         return self.where(self.le(self.abs(x), lambd), 0.0, x)
 
+    @unary
     def softshrink(self, x: Operand, lambd: float = 0.5) -> Any:
         """x moved towards 0 by lambd; 0 if |x| <= lambd."""
         (x,) = _promoted(self, x, floating=True)

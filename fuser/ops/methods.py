@@ -1,15 +1,46 @@
-"""Class decorators for the classes that Ops inherits: argument checks and names of composites."""
+"""Decorators for the classes that Ops inherits: argument checks, names of composites, and types of
+their methods."""
 
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 
-from fuser.arguments import checked, flagged
+from fuser._core import Scalar, Tensor
+from fuser.arguments import Number, Operand, checked, flagged
 from fuser.errors import UserError
 from fuser.kernel_names import word
 
 Class = TypeVar("Class", bound=type)
+P = ParamSpec("P")
+
+
+class Unary(Protocol[P]):
+    """Type of an op of one operand: a tensor gives a tensor, another operand a Scalar."""
+
+    @overload
+    def __call__(self, x: Tensor, *args: P.args, **named: P.kwargs) -> Tensor: ...
+    @overload
+    def __call__(self, x: Scalar | Number, *args: P.args, **named: P.kwargs) -> Scalar: ...
+
+
+class Nary(Protocol[P]):
+    """Type of an op of several operands: a tensor as the first operand gives a tensor."""
+
+    @overload
+    def __call__(self, x: Tensor, /, *args: P.args, **named: P.kwargs) -> Tensor: ...
+    @overload
+    def __call__(self, x: Scalar | Number, /, *args: P.args, **named: P.kwargs) -> Any: ...
+
+
+def unary(method: Callable[Concatenate[Any, Operand, P], Any]) -> Unary[P]:
+    """Decorates a method for type checkers; it stays as it is."""
+    return cast(Unary[P], method)
+
+
+def nary(method: Callable[Concatenate[Any, Operand, P], Any]) -> Nary[P]:
+    """Decorates a method for type checkers; it stays as it is."""
+    return cast(Nary[P], method)
 
 
 def checked_methods(kind: Class) -> Class:
