@@ -4,6 +4,7 @@
 # make lint    ruff, mypy, clang-format 14 where installed  make clean
 # make docs    the documents and the API reference as a site in build/site
 # make sanitize  the tests of the compiler core with AddressSanitizer and UndefinedBehaviorSanitizer
+# make odr     link the compiler core with a comparison of types of one name (GCC)
 #
 # VENV    the virtual environment to create and use (default .venv). If empty, use PYTHON directly
 #         and install no packages.
@@ -19,7 +20,7 @@ JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n > 8 ? 8 : n)))
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: build demo test lint docs sanitize clean
+.PHONY: build demo test lint docs sanitize odr clean
 
 ifeq ($(strip $(VENV)),)
 py := $(PYTHON)
@@ -72,6 +73,13 @@ sanitize: $(ready)
 	cd build/sanitize/tree && \
 	  LD_PRELOAD="$$($${CXX:-g++} -print-file-name=libasan.so) $$($${CXX:-g++} -print-file-name=libubsan.so)" \
 	  ASAN_OPTIONS=detect_leaks=0 $(abspath $(py)) -m pytest -q -n $(JOBS) $(SANITIZED)
+
+# Compare the definitions of types of one name across files, in a build of its own.
+odr: $(ready)
+	export PATH="$$($(py) -c 'import sysconfig; print(sysconfig.get_path("scripts"))'):$$PATH"; \
+	  cmake -S . -B build/odr -G Ninja -DFUSER_ODR=ON -DPython_EXECUTABLE="$$($(py) -c 'import sys; print(sys.executable)')" \
+	    -Dpybind11_DIR="$$($(py) -m pybind11 --cmakedir)"; \
+	  cmake --build build/odr --target fuser --parallel $(JOBS)
 
 clean:
 	rm -rf build dist *.egg-info fuser/*.so fuser/device
