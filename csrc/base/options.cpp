@@ -50,7 +50,10 @@ void parse(std::string_view option, std::string_view value, std::string_view all
   out = number;
 }
 
-void parse(std::string_view, std::string_view value, std::string_view, std::string& out) {
+void parse(std::string_view option, std::string_view value, std::string_view allowed,
+           std::string& out) {
+  FUSER_CHECK(value.empty() || is_allowed(allowed, value), User, "option-value", option,
+              ": expected one of ", allowed);
   out = value;
 }
 

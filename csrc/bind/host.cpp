@@ -87,7 +87,6 @@ void bind_host(py::module_& m) {
         "Runs a grid; `values` are the arguments as bytes, at most 64 each; a debug launch may "
         "only access `ranges`.");
   m.attr("host_frame_bytes") = kFrameBytes;
-  m.def("processor_count", &processor_count, "Number of processors that this process may use.");
 }
 
 }  // namespace fuser

@@ -104,7 +104,7 @@ void hand_over(const py::handle& item, const Target& target, const Toolchain::De
     outcome = std::make_exception_ptr(Raised(result));
   } else {
     const auto built = result.cast<std::tuple<py::bytes, int, int, int>>();
-    outcome = Binary{.kind = target.host ? BinaryKind::HostObject : BinaryKind::Cubin,
+    outcome = Binary{.kind = target.is_host() ? BinaryKind::HostObject : BinaryKind::Cubin,
                      .registers = std::get<1>(built),
                      .local_bytes = std::get<2>(built),
                      .shared_bytes = std::get<3>(built),
@@ -137,7 +137,13 @@ void translate(std::exception_ptr pointer) {
 
 void bind_kernels(py::module_& m) {
   py::class_<Target>(m, "Target", "What kernels are built for.")
-      .def_readonly("host", &Target::host)
+      .def_property_readonly("host", &Target::is_host, "The C++ compiler builds its kernels.")
+      .def_property_readonly(
+          "isa",
+          [](const Target& t) {
+            return std::string(t.kind == Device::Kind::Cpu ? to_string(t.isa) : "");
+          },
+          "Instruction set of CPU kernels; empty: kernels of a GPU.")
       .def_readonly("arch", &Target::arch)
       .def_readonly("debug", &Target::debug);
   py::register_exception_translator(&translate);

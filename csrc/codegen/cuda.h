@@ -20,6 +20,7 @@ struct KernelText {
   bool shared_grows = false;  // a launch adds bytes of shared memory for its rows
   int cluster = 1;            // blocks of a cluster
   bool cooperative = false;   // all blocks must be resident at once
+  bool for_cpu = false;       // CPU kernel (codegen/cpp.h); the fields from `threads` on are unused
 };
 
 // Returns the kernel with another function name.

@@ -26,11 +26,12 @@ bool has_reductions(const Refined& r) {
 }
 
 // Appends the group of these values and returns its index.
-int add_group(Specialized& specialized, Refined refined, OutputOrders& orders) {
+int add_group(Specialized& specialized, Refined refined, OutputOrders& orders, Device::Kind kind) {
   Group& g = specialized.groups.emplace_back();
   g.problem = make_problem(specialized.fusion, std::move(refined), specialized.layouts,
                            specialized.in_place, orders);
-  g.scheduler = &choose(g.problem, g.match);
+  if (kind == Device::Kind::Cpu) g.scheduler = choose_cpu(g.problem, g.match);
+  if (!g.scheduler) g.scheduler = &choose(g.problem, g.match);
   for (const Axis& a : g.problem.refined.axes) g.extent_slots.push_back(g.sizes.add(a.extent));
   for (const Guard& f : g.match.guards) g.guard_slots.push_back(g.sizes.add(f.value));
   for (Expr e : g.match.extents) g.bucket_slots.push_back(g.sizes.add(e));
@@ -39,13 +40,14 @@ int add_group(Specialized& specialized, Refined refined, OutputOrders& orders) {
 }
 
 // Appends the group of these values, and behind it the groups of its fission.
-int add_groups(Specialized& s, GroupKernels kernels, OutputOrders& orders) {
-  const int whole = add_group(s, std::move(kernels.whole), orders);
-  const auto add_fission = [&](int of, Fission kind, std::vector<Refined> fission) {
+int add_groups(Specialized& s, GroupKernels kernels, OutputOrders& orders, Device::Kind kind) {
+  const int whole = add_group(s, std::move(kernels.whole), orders, kind);
+  if (s.groups[whole].scheduler->for_cpu) return whole;  // caches hold the data between its loops
+  const auto add_fission = [&](int of, Fission fission_kind, std::vector<Refined> fission) {
     if (fission.empty()) return;
-    s.groups[of].fission_kind = kind;
+    s.groups[of].fission_kind = fission_kind;
     for (Refined& piece : fission) {
-      const int index = add_group(s, std::move(piece), orders);
+      const int index = add_group(s, std::move(piece), orders, kind);
       s.groups[of].fission.push_back(index);
     }
   };
@@ -68,7 +70,7 @@ int add_groups(Specialized& s, GroupKernels kernels, OutputOrders& orders) {
 std::unique_ptr<Specialized> specialize_fusion(const Fusion& fusion,
                                                std::vector<LayoutClass> layouts,
                                                const std::vector<bool>& overlapping,
-                                               const KnownSizes& known) {
+                                               Device::Kind kind, const KnownSizes& known) {
   std::vector<std::vector<bool>> ones;
   for (const LayoutClass& l : layouts) ones.push_back(l.one);
   auto out = std::make_unique<Specialized>();
@@ -100,7 +102,7 @@ std::unique_ptr<Specialized> specialize_fusion(const Fusion& fusion,
       if (o >= 0) orders.emplace(o, row_major(out->fusion.outputs[o].tensor->rank()));
   for (Step& step : program.steps)
     if (auto* kernel = std::get_if<KernelStep>(&step))
-      kernel->group = add_groups(*out, std::move(kernels[kernel->group]), orders);
+      kernel->group = add_groups(*out, std::move(kernels[kernel->group]), orders, kind);
   out->in_place.resize(out->fusion.outputs.size(), false);
   for (const Output& o : out->fusion.outputs) {
     std::vector<int>& slots = out->shape_slots.emplace_back();
@@ -110,16 +112,6 @@ std::unique_ptr<Specialized> specialize_fusion(const Fusion& fusion,
     if (out->fusion.outputs[o].alias >= 0 && !out->in_place[o])
       program.steps.emplace_back(CopyStep{static_cast<int>(o)});
   return out;
-}
-
-Device planning_device(int device) {
-  return device == cpu_device ? host_device(static_cast<int>(options().host_arch))
-                              : cuda_device_for_plans(device);
-}
-
-Target target_of(int device) {
-  if (device == cpu_device) return {.host = true, .arch = 0, .debug = options().host_debug};
-  return {.host = false, .arch = cuda_device(device).arch, .debug = false};
 }
 
 namespace {
@@ -187,13 +179,9 @@ GroupSizes group_sizes(Group& group, const Arguments& arguments, int64_t largest
 
 namespace {
 
-// Appends the device that a kernel runs on, and the architecture that it is planned for. The host
-// executor emulates one.
+// Appends the device that a kernel runs on, and the type of its indices.
 void append_place(int device, bool index64, Key& key) {
-  const int64_t arch = device == cpu_device ? options().host_arch : cuda_device(device).arch;
-  key.push_back(static_cast<uint64_t>(static_cast<uint32_t>(device)));
-  key.push_back(static_cast<uint64_t>(arch));
-  key.push_back(index64);
+  key.push_back(uint64_t{device_key(device)} | uint64_t{index64} << 32);
 }
 
 void append_hints(const SizeHints& hints, Key& key) {
@@ -218,6 +206,7 @@ std::shared_ptr<const Variant> make_variant(Group& group, Plan plan, bool index6
   const std::string name = kernel_name(group.problem.refined, group.scheduler->moves);
   if (dump_enabled("schedule", name))
     dump("schedule", name, text(to_string(made->plan), "\n", to_string(made->schedule), "\n"));
+  FUSER_ASSERT(!group.scheduler->for_cpu, "no printer of CPU kernels");
   made->ir = lower(group.problem, made->schedule, index64, name);
   made->text = print_cuda(made->ir);
   for (const Param& p : made->ir.params)
@@ -271,7 +260,8 @@ std::shared_ptr<const Variant> find_variant(Group& group, GroupSizes& sizes,
   // Guards affect only the plan, so equal plans share a variant.
   sizes.hints.guards = group.match.guards;
   sizes.hints.extents = group.match.extents;
-  Plan plan = group.scheduler->plan(group.problem, sizes.hints, planning_device(device));
+  Plan plan =
+      group.scheduler->plan(group.problem, sizes.hints, planning_device(device, *group.scheduler));
   if (plan.is_fission()) {
     FUSER_ASSERT(!group.fission.empty(), "a fission plan for a kernel without fission");
     auto made = std::make_shared<Variant>();
@@ -288,7 +278,8 @@ std::shared_ptr<const Variant> find_variant(Group& group, GroupSizes& sizes,
   append_key(plan, plan_key);
   std::shared_ptr<const Variant>& variant = group.variants[plan_key];
   if (!variant) variant = make_variant(group, std::move(plan), sizes.hints.index64);
-  if (wanted) check_room(planned, *variant, arguments, planning_device(device));
+  if (wanted && !group.scheduler->for_cpu)
+    check_room(planned, *variant, arguments, planning_device(device, *group.scheduler));
   if (!wanted || prefer) group.by_hints[seen] = variant;
   return variant;
 }

@@ -71,15 +71,12 @@ struct Specialized {
 };
 
 // Returns the fusion specialized to these layouts. overlapping[i]: tensor input i is written in
-// place and another argument shares its memory. known: result of learn_sizes().
+// place and another argument shares its memory. kind: a CPU scheduler takes each group that one
+// accepts if it is Cpu. known: result of learn_sizes().
 std::unique_ptr<Specialized> specialize_fusion(const Fusion& fusion,
                                                std::vector<LayoutClass> layouts,
                                                const std::vector<bool>& overlapping,
-                                               const KnownSizes& known = {});
-
-// Returns the device that plans are made for.
-Device planning_device(int device);
-Target target_of(int device);
+                                               Device::Kind kind, const KnownSizes& known = {});
 
 // Selects a group's variant: answers to guards and buckets, alignment of each buffer, index width.
 struct GroupSizes {

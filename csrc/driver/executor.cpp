@@ -45,7 +45,6 @@ Totals& totals() {
 void record_key(const Arguments& arguments, const KeyRules& rules, const std::vector<Plan>& plans,
                 Key& key) {
   exact_key(arguments, rules, key);
-  key.push_back(arguments.device == cpu_device && options().host_debug);
   for (const Plan& p : plans) append_key(p, key);
 }
 
@@ -112,7 +111,8 @@ std::shared_ptr<Specialized> Executor::specialized_for(const Arguments& argument
       FUSER_ASSERT(
           classes.size() <= key.size() && std::equal(classes.begin(), classes.end(), key.begin()),
           "the key of a call does not start with its layout classes");
-      auto made = specialize_fusion(fusion_, std::move(layouts), overlapping, sizes);
+      auto made = specialize_fusion(fusion_, std::move(layouts), overlapping,
+                                    kind_of(arguments.device), sizes);
       found = specialized_.emplace(key, std::move(made)).first;
     }
     const std::shared_ptr<Specialized> s = found->second;

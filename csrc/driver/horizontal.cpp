@@ -72,7 +72,6 @@ KernelText text_of_launch(const std::vector<RunningKernel>& kernels,
 std::vector<LoadedKernelRef> load_launches(const std::vector<RunningKernel>& kernels,
                                            const std::vector<std::vector<size_t>>& launches,
                                            int device, std::mutex& mutex) {
-  const Target target = target_of(device);
   std::vector<LoadedKernelRef> out(launches.size());
   const auto held = [&](size_t launch) -> LoadedKernelRef& {
     const Variant& v = *kernels[launches[launch][0]].variant;
@@ -82,7 +81,7 @@ std::vector<LoadedKernelRef> load_launches(const std::vector<RunningKernel>& ker
   {
     const std::lock_guard lock(mutex);
     for (size_t i = 0; i < launches.size(); ++i) {
-      if (held(i) && held(i)->target == target)
+      if (held(i) && held(i)->target == target_of(device, held(i)->source))
         out[i] = held(i);
       else
         missing.push_back(i);
@@ -91,7 +90,7 @@ std::vector<LoadedKernelRef> load_launches(const std::vector<RunningKernel>& ker
   if (missing.empty()) return out;
   std::vector<KernelText> texts;
   for (size_t i : missing) texts.push_back(text_of_launch(kernels, launches[i]));
-  const std::vector<LoadedKernelRef> loaded = load_kernels(target, device, texts);
+  const std::vector<LoadedKernelRef> loaded = load_kernels(device, texts);
   const std::lock_guard lock(mutex);
   for (size_t k = 0; k < missing.size(); ++k) held(missing[k]) = out[missing[k]] = loaded[k];
   return out;

@@ -55,7 +55,7 @@ struct ScratchMemory {
 ScratchMemory scratch_memory(const LaunchRecord& launch, CuStream stream,
                              const ScratchSource& source) {
   ScratchMemory out;
-  const bool host = launch.kernel->target.host;
+  const bool host = launch.kernel->target.is_host();
   bool shared = false;  // use the counters of the stream
   if (launch.counters > 0 && !host) {
     enter_device(launch.kernel->cuda.device);
@@ -331,7 +331,7 @@ void run_launch(const LaunchRecord& launch, const Arguments& arguments,
       }
     }
   }
-  if (launch.kernel->target.host)
+  if (launch.kernel->target.is_host())
     return run_on_host(launch, arguments, outputs, record, memory, parameters);
   if (launch.counters == 0)
     return fuser::launch(launch.kernel->cuda, launch.shape, stream, parameters);

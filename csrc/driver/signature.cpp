@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "driver/cuda/kernel_name.h"
+#include "driver/target.h"
 #include "fusion/build/define.h"
 
 namespace fuser {
@@ -100,8 +101,7 @@ bool writable(const TensorView& t) {
 }
 
 void exact_key(const Arguments& arguments, const KeyRules& rules, Key& key) {
-  key.push_back(static_cast<uint64_t>(static_cast<uint32_t>(arguments.device)) |
-                uint64_t{arguments.tensors.size()} << 32 |
+  key.push_back(uint64_t{device_key(arguments.device)} | uint64_t{arguments.tensors.size()} << 32 |
                 uint64_t{arguments.scalars.size()} << 48);
   for (const TensorView& t : arguments.tensors) {
     key.push_back(static_cast<uint64_t>(t.dtype) | static_cast<uint64_t>(t.rank) << 8 |
@@ -133,13 +133,13 @@ std::vector<LayoutClass> layout_classes(const Arguments& arguments) {
 
 Key layout_key(const std::vector<LayoutClass>& layouts, const Arguments& arguments) {
   Key key;
-  key.push_back(static_cast<uint64_t>(static_cast<uint32_t>(arguments.device)));
+  key.push_back(device_key(arguments.device));
   for (const LayoutClass& l : layouts) append_key(l, key);
   return key;
 }
 
 void append_layout_key(const Arguments& arguments, Key& key) {
-  key.push_back(static_cast<uint64_t>(static_cast<uint32_t>(arguments.device)));
+  key.push_back(device_key(arguments.device));
   for (const TensorView& t : arguments.tensors) {
     const bool by_value = arguments.device != cpu_device && t.device == cpu_device;
     uint64_t one = by_value ? uint64_t{1} << 63 : 0, expanded = 0, contiguous = 0;

@@ -76,10 +76,10 @@ RecordRef with_constant_sizes(const Record& record) {
   }
   if (changes.empty()) return nullptr;
   const LoadedKernel& first = *changes[0].launch->kernel;
+  const int device = first.target.is_host() ? cpu_device : first.cuda.device;
   std::optional<BesideCaptures> beside;
-  if (!first.target.host) beside.emplace();
-  const std::vector<LoadedKernelRef> loaded =
-      load_kernels(first.target, first.cuda.device, texts, Purpose::Specialization);
+  if (!first.target.is_host()) beside.emplace();
+  const std::vector<LoadedKernelRef> loaded = load_kernels(device, texts, Purpose::Specialization);
   for (size_t i = 0; i < changes.size(); ++i) {
     changes[i].launch->kernel = loaded[i];
     drop_arguments(*changes[i].launch, changes[i].constants);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/processor.h"
 #include "host/collectives.h"
 #include "host/debug.h"
 #include "host/pool.h"
@@ -163,7 +164,7 @@ void launch(const HostKernel& kernel, const uint32_t grid[3], const uint32_t blo
   const uint64_t threads = blocks * block[0] * block[1] * block[2];
   if (units == 1 || threads <= (entry.collectives ? kInlineFiberThreads : kInlinePlainThreads))
     return run_units(launch, 0, units);
-  run_parallel(launch, units, options.threads > 0 ? options.threads : processor_count());
+  run_parallel(launch, units, options.threads > 0 ? options.threads : processor().cores);
 }
 
 }  // namespace fuser

@@ -1,14 +1,12 @@
 #include "host/pool.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 namespace fuser {
@@ -94,15 +92,6 @@ Pool* pool_now() {
 }
 
 }  // namespace
-
-int processor_count() {
-  static const int count = [] {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof(set), &set) == 0) return std::max(1, CPU_COUNT(&set));
-    return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  }();
-  return count;
-}
 
 void parallel_for(uint64_t count, uint64_t grain, int threads,
                   void (*run)(void* context, uint64_t begin, uint64_t end), void* context) {

@@ -9,9 +9,6 @@
 
 namespace fuser {
 
-// Returns the number of CPU cores that this process may use.
-int processor_count();
-
 // Calls run(context, begin, end) on disjoint ranges of at most `grain` that cover [0, count). Uses
 // at most `threads` threads including the caller, and returns when all calls have returned. `run`
 // must not throw.

@@ -72,5 +72,9 @@ void canonicalize(KernelIR& kernel);
 // Runs the builder and all passes, with verify() and dumps after each.
 KernelIR lower(const Problem& problem, const Schedule& schedule, bool index64,
                const std::string& name);
+// Does the same for a CPU kernel: a block is a task, and KernelIR::blocks follows from sizes alone.
+// Tasks run in any order on any thread. There are no barriers, no shared memory and no threads.
+KernelIR lower_cpu(const Problem& problem, const Schedule& schedule, bool index64,
+                   const std::string& name);
 
 }  // namespace fuser

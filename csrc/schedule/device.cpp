@@ -42,9 +42,9 @@ constexpr std::array<KnownRow, 8> kKnown = {{
 constexpr int kRegistersPerSm = 65536;
 
 auto plan_fields(const Device& d) {
-  return std::tie(d.arch, d.sms, d.threads_per_sm, d.blocks_per_sm, d.registers_per_sm,
+  return std::tie(d.kind, d.arch, d.sms, d.threads_per_sm, d.blocks_per_sm, d.registers_per_sm,
                   d.shared_per_sm, d.shared_per_block, d.l2_bytes, d.bandwidth, d.clusters,
-                  d.resident_clusters, d.cooperative, d.host);
+                  d.resident_clusters, d.cooperative, d.isa, d.simd_bytes, d.l1_bytes, d.l3_bytes);
 }
 
 }  // namespace
@@ -91,6 +91,9 @@ int resident_clusters(const Device& device, int blocks) {
 }
 
 std::string to_string(const Device& device) {
+  if (device.kind == Device::Kind::Cpu)
+    return text(device.name, " (", to_string(device.isa), ", ", device.cores, " cores, ",
+                device.l2_bytes / kKiB, " KB L2 each, ", device.l3_bytes / kMiB, " MB L3)");
   return text(device.name, " (sm_", device.arch, ", ", device.sms, " SMs, ", device.l2_bytes / kMiB,
               " MB L2, ", device.bandwidth / kGB, " GB/s)");
 }
@@ -140,8 +143,22 @@ Device host_device(int like_arch) {
   device.shared_per_block = 48 * kKiB;
   device.l2_bytes = 1 * kMiB;
   device.bandwidth = 20 * kGB;
-  device.host = true;
+  device.kind = Device::Kind::Emulated;
   device.name = text("host executor, like sm_", like_arch);
+  return device;
+}
+
+Device native_device(Isa isa) {
+  const Processor& cpu = processor();
+  Device device;
+  device.kind = Device::Kind::Cpu;
+  device.isa = isa;
+  device.simd_bytes = simd_bytes(isa);
+  device.l1_bytes = cpu.l1_bytes;
+  device.l2_bytes = cpu.l2_bytes;
+  device.l3_bytes = cpu.l3_bytes;
+  device.cores = cpu.cores;
+  device.name = cpu.name;
   return device;
 }
 

@@ -320,7 +320,7 @@ bool few_rows_fit(Problem& p, const SizeHints& hints, const Device& device, Rows
   const int rows_a_block = std::max(1, block_threads / o.on.threads_x);
   const int64_t blocks = (o.count + rows_a_block - 1) / rows_a_block * o.on.cluster;
   const bool fission = o.shortest.loops > 1 && hints.fission != Fission::None && o.length > 1 << 16;
-  if (device.host && fission) return false;
+  if (device.kind == Device::Kind::Emulated && fission) return false;
   if (blocks >= device.sms || o.length < grid_row) return true;
   if (o.shortest.loops > 1) return !fission;
   o.single_pass = p.single_pass != nullptr;

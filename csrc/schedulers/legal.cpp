@@ -93,7 +93,8 @@ void check_resources(const Plan& planned, const Plan& wanted, const KernelIR& ke
                      int64_t shared, const Device& planned_for) {
   if (wanted == planned) return;
   // The host executor plans for a small GPU but can run a kernel that fits the real one.
-  const Device device = planned_for.host ? known_device(planned_for.arch) : planned_for;
+  const Device device =
+      planned_for.kind == Device::Kind::Emulated ? known_device(planned_for.arch) : planned_for;
   const std::string is = changes(planned, wanted);
   const int64_t arrays = array_bytes(kernel);
   expect(

@@ -37,4 +37,12 @@ const Scheduler& choose(Problem& problem, MatchResult& match) {
   throw Fault(FaultKind::Unsupported, "no-scheduler-1", "no scheduler accepts this kernel" + why);
 }
 
+const Scheduler* choose_cpu(Problem& problem, MatchResult& match) {
+  for (const Scheduler& s : cpu_schedulers()) {
+    match = s.match(problem);
+    if (!match.rejection) return &s;
+  }
+  return nullptr;
+}
+
 }  // namespace fuser

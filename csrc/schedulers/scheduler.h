@@ -46,12 +46,17 @@ struct Scheduler {
   // Word for the data movement of its kernels, used in kernel names; empty if it moves data in
   // order.
   const char* moves = "";
+  bool for_cpu = false;  // its schedules are those of CPU kernels (lower_cpu)
 };
 
-// All schedulers, most specific first (registry.cpp).
+// All schedulers of GPU kernels, most specific first (registry.cpp), and those of CPU kernels
+// (cpu/registry.cpp).
 std::span<const Scheduler> schedulers();
+std::span<const Scheduler> cpu_schedulers();
 // Returns the first scheduler that accepts the problem, and its match result in `match`. Raises
 // Unsupported with the reason of every rejection if no scheduler accepts it.
 const Scheduler& choose(Problem& problem, MatchResult& match);
+// Does the same among cpu_schedulers(), but returns nullptr if none accepts the problem.
+const Scheduler* choose_cpu(Problem& problem, MatchResult& match);
 
 }  // namespace fuser

@@ -224,7 +224,7 @@ PYBIND11_MODULE(_torch, m) {
           device = args.device;
           executor->executor.collect(args.view(), plans_of(plan), texts);
         }
-        if (!texts.empty()) load_kernels(target_of(device), device, texts);
+        if (!texts.empty()) load_kernels(device, texts);
         return texts.size();
       },
       py::arg("calls"),
@@ -237,7 +237,7 @@ PYBIND11_MODULE(_torch, m) {
         for (const auto& [executor, inputs] : calls)
           executor->executor.collect(described(executor->executor.fusion(), inputs, device).view(),
                                      {}, texts);
-        if (!texts.empty()) load_kernels(target_of(device), device, texts);
+        if (!texts.empty()) load_kernels(device, texts);
         return texts.size();
       },
       py::arg("calls"), py::arg("device"),

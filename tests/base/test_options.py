@@ -60,6 +60,7 @@ def test_environment_is_read(variable: str, value: str, expected: str) -> None:
         ("FUSER_CACHE_MB", "1G"),
         ("FUSER_CACHE_MB", "-1"),
         ("FUSER_HOST_ARCH", "75"),
+        ("FUSER_CPU_ISA", "mmx"),
         ("FUSER_DUMP", "fusion,nonsense"),
     ],
 )
@@ -103,6 +104,7 @@ def test_option_name() -> None:
         ("FUSER_CACHE_MB", "1 "),
         ("FUSER_CACHE_MB", "9" * 30),
         ("FUSER_HOST_ARCH", "75"),
+        ("FUSER_CPU_ISA", "AVX2"),
         ("FUSER_DUMP", "cud"),
         ("FUSER_DUMP", "cuda,cud@gelu"),
         ("FUSER_DUMP", "@gelu"),
@@ -120,5 +122,5 @@ def test_option_value_names_what_is_allowed() -> None:
     with pytest.raises(fuser.errors.UserError, match="expected entries from") as caught:
         _core.set_option("FUSER_DUMP", "cuda,passes@gelu")
     assert str(caught.value).endswith("cse, canonicalize, cuda, all, got passes")
-    with pytest.raises(fuser.errors.UserError, match="=75: expected one of 70, 80, 90"):
+    with pytest.raises(fuser.errors.UserError, match="=75: expected one of 0, 70, 80, 90"):
         _core.set_option("FUSER_HOST_ARCH", "75")

@@ -1,12 +1,10 @@
 """parallel_for, tested through grids: the distribution of blocks over threads."""
 
-import os
 import threading
 
 import numpy as np
 import pytest
 
-from fuser import _core
 from tests.host.kernels import Built, build
 
 WHO = """
@@ -29,10 +27,6 @@ RENDEZVOUS = """KERNEL(1024) void rendezvous(i32* begun) {
 @pytest.fixture(scope="module")
 def built() -> Built:
     return build(("who", WHO, False), ("rendezvous", RENDEZVOUS, False))
-
-
-def test_processors() -> None:
-    assert _core.processor_count() == len(os.sched_getaffinity(0))
 
 
 def test_one_thread_is_the_caller(built: Built) -> None:

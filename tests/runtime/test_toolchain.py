@@ -23,6 +23,7 @@ class Target:
     host: bool = False
     arch: int = 0
     debug: bool = False
+    isa: str = ""
 
 
 HOST, DEBUG, HOPPER = Target(host=True), Target(host=True, debug=True), Target(arch=90)

@@ -1,4 +1,4 @@
-"""csrc/schedule/device: properties of a GPU that plans may depend on."""
+"""csrc/schedule/device: properties of a GPU or a CPU that plans may depend on."""
 
 import pytest
 
@@ -15,8 +15,11 @@ PLAN_FIELDS = [
     "shared_per_block",
     "l2_bytes",
     "bandwidth",
+    "simd_bytes",
+    "l1_bytes",
+    "l3_bytes",
 ]
-FLAGS = ["clusters", "cooperative", "host"]
+FLAGS = ["clusters", "cooperative"]
 
 
 @pytest.mark.parametrize("arch", _core.known_archs())
@@ -32,7 +35,8 @@ def test_known_devices_are_plausible(arch: int) -> None:
     assert 3e11 < device.bandwidth < 1e13
     assert device.clusters == (arch >= 90)
     assert device.cooperative
-    assert not device.host
+    assert not device.emulated
+    assert not device.cpu
     assert f"sm_{arch}" in repr(device)
 
 
@@ -56,7 +60,7 @@ def test_nearest_known_device(arch: int, nearest: int) -> None:
 @pytest.mark.parametrize("arch", [70, 80, 90])
 def test_host_device(arch: int) -> None:
     device = _core.host_device(arch)
-    assert device.host
+    assert device.emulated
     assert device.arch == arch
     assert device.sms == 2
     assert device.shared_per_block <= 48 * 1024
@@ -95,9 +99,29 @@ def test_resident_clusters() -> None:
     assert _core.host_device(90).resident_clusters == [1, 1, 1, 1]
 
 
-def test_name_and_ordinal_do_not_count() -> None:
+@pytest.mark.parametrize(
+    ("isa", "simd_bytes"), [("generic", 16), ("neon", 16), ("avx2", 32), ("avx512", 64)]
+)
+def test_cpu_of_an_instruction_set(isa: str, simd_bytes: int) -> None:
+    device = _core.native_device(isa)
+    assert device.cpu
+    assert not device.emulated
+    assert (device.isa, device.simd_bytes, device.arch) == (isa, simd_bytes, 0)
+    assert isa in repr(device)
+    assert "sm_" not in repr(device)
+    assert device == _core.native_device(isa)
+
+
+def test_instruction_sets_and_emulation_differ() -> None:
+    devices = [_core.native_device(isa) for isa in ("generic", "neon", "avx2", "avx512")]
+    devices += [_core.host_device(80), _core.known_device(80)]
+    assert len(set(devices)) == len(devices)
+
+
+def test_name_ordinal_and_cores_do_not_count() -> None:
     device, other = _core.known_device(90), _core.known_device(90)
     other.ordinal = 3
+    other.cores = 64
     other.name = "another board"
     assert device == other
     assert hash(device) == hash(other)

@@ -67,8 +67,8 @@ using Layout = std::pair<std::vector<int64_t>, std::vector<int64_t>>;
 py::dict specialized(const BuilderRef& definition, const std::vector<Layout>& inputs) {
   std::vector<LayoutClass> layouts;
   for (const auto& [sizes, strides] : inputs) layouts.push_back(layout_class(sizes, strides));
-  const auto s =
-      specialize_fusion(*definition, std::move(layouts), std::vector<bool>(inputs.size(), false));
+  const auto s = specialize_fusion(*definition, std::move(layouts),
+                                   std::vector<bool>(inputs.size(), false), Device::Kind::Gpu);
   py::dict out;
   out["in_place"] = s->in_place;
   py::list temps, groups, steps;
@@ -118,7 +118,7 @@ void bind_driver_testing(py::module_& tests) {
          const std::vector<std::pair<uintptr_t, int64_t>>& outputs,
          const std::vector<ScratchWanted>& scratch, Allocate allocate) {
         LoadedKernel loaded;
-        loaded.target = {.host = true, .arch = 0, .debug = kernel.entry->debug != 0};
+        loaded.target = {.kind = Device::Kind::Emulated, .debug = kernel.entry->debug != 0};
         loaded.host = kernel;
         run_one(std::move(loaded), shape, outputs, scratch, 0, std::move(allocate));
       },

@@ -85,7 +85,8 @@ class Segmented {
     KnownSizes sizes;
     Key key;
     do {
-      made.push_back(specialize_fusion(fusion, layout_classes(arguments()), overlapping, sizes));
+      made.push_back(specialize_fusion(fusion, layout_classes(arguments()), overlapping,
+                                       Device::Kind::Gpu, sizes));
       made.back()->constraints.program.run(SizeLeaf{arguments()}, values_);
     } while (learn_sizes(made.back()->fusion, made.back()->constraints, values_, sizes, key));
     specialized_ = made.back();

@@ -66,6 +66,13 @@ std::string launch_key(const KernelText& k) {
   return text(k.shared_bytes, k.shared_grows ? "+ " : " ", k.cluster, " ", k.cooperative);
 }
 
+// Returns all fields of a target as text.
+std::string key_of(const Target& target) {
+  constexpr const char* kinds[] = {"cuda", "host", "cpu"};
+  return text(kinds[static_cast<size_t>(target.kind)], " ", target.arch, " ", to_string(target.isa),
+              target.debug ? " debug" : "");
+}
+
 HostKernel find_named(const HostModule& module, const std::string& name) {
   for (uint32_t i = 0; dlsym(module.handle, text("fuser_entry_", i).c_str()); ++i) {
     const HostKernel kernel = find(module, i);
@@ -82,7 +89,7 @@ LoadedKernelRef load(const Target& target, int device, const KernelText& source,
   loaded->registers = binary.registers;
   loaded->local_bytes = binary.local_bytes;
   loaded->build_seconds = seconds;
-  if (target.host) {
+  if (target.is_host()) {
     loaded->host = find_named(module ? *module : load_host_bytes(binary.payload), binary.name);
   } else {
     const int shared =
@@ -133,7 +140,7 @@ struct Loading {
   DiskStore* store = nullptr;
   std::vector<Job> jobs;
 
-  int slot() const { return target.host ? -1 : device; }
+  int slot() const { return target.is_host() ? -1 : device; }
 
   std::vector<std::shared_future<LoadedKernelRef>> claim();
   bool from_disk(Job& job);
@@ -151,9 +158,8 @@ std::vector<std::shared_future<LoadedKernelRef>> Loading::claim() {
   for (size_t i = 0; i < texts.size(); ++i) {
     // The key does not contain the name: a kernel that was built under another name keeps that
     // name.
-    const Digest key = sha256_of_parts({format_version, hex(texts[i].digest), fingerprint,
-                                        target.host ? "host" : "cuda", target.debug ? "debug" : "",
-                                        text(target.arch), launch_key(texts[i])});
+    const Digest key = sha256_of_parts(
+        {format_version, hex(texts[i].digest), fingerprint, key_of(target), launch_key(texts[i])});
     auto& entry = c.kernels[{key, slot()}];
     if (!entry.valid()) {
       jobs.push_back({.index = i, .key = key, .promise = {}});
@@ -197,7 +203,7 @@ void Loading::build(std::span<Job* const> missing) {
     if (const auto* refusal = std::get_if<std::exception_ptr>(&outcome)) return job.fail(*refusal);
     Binary& binary = std::get<Binary>(outcome);
     binary.name = wanted[index].name;
-    if (target.host && !module) module = load_host_bytes(binary.payload);
+    if (target.is_host() && !module) module = load_host_bytes(binary.payload);
     const double share = seconds() / static_cast<double>(missing.size());
     job.succeed(load(target, device, wanted[index], binary, module ? &*module : nullptr, share));
     // The compiler may differ from the one that a previous process fingerprinted.
@@ -224,10 +230,8 @@ void Loading::forget_open_jobs(const std::exception_ptr& error) {
   }
 }
 
-}  // namespace
-
-std::vector<LoadedKernelRef> load_kernels(const Target& target, int device,
-                                          std::span<const KernelText> texts, Purpose purpose) {
+std::vector<LoadedKernelRef> load_for(const Target& target, int device,
+                                      std::span<const KernelText> texts, Purpose purpose) {
   KernelCache& c = cache();
   Loading loading{.target = target,
                   .device = device,
@@ -257,6 +261,29 @@ std::vector<LoadedKernelRef> load_kernels(const Target& target, int device,
     if (future.wait_for(std::chrono::seconds(0)) != std::future_status::ready)
       loading.toolchain.while_waiting([&] { future.wait(); });
     out.push_back(future.get());
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<LoadedKernelRef> load_kernels(int device, std::span<const KernelText> texts,
+                                          Purpose purpose) {
+  std::vector<LoadedKernelRef> out(texts.size());
+  std::vector<bool> done(texts.size(), false);
+  for (size_t first = 0; first < texts.size(); ++first) {
+    if (done[first]) continue;
+    const Target target = target_of(device, texts[first]);
+    std::vector<size_t> indices;
+    std::vector<KernelText> same;
+    for (size_t i = first; i < texts.size(); ++i) {
+      if (done[i] || target_of(device, texts[i]) != target) continue;
+      done[i] = true;
+      indices.push_back(i);
+      same.push_back(texts[i]);
+    }
+    std::vector<LoadedKernelRef> loaded = load_for(target, device, same, purpose);
+    for (size_t k = 0; k < indices.size(); ++k) out[indices[k]] = std::move(loaded[k]);
   }
   return out;
 }

@@ -15,17 +15,10 @@
 #include "codegen/cuda.h"
 #include "driver/cuda/binary.h"
 #include "driver/cuda/cuda_api.h"
+#include "driver/target.h"
 #include "host/module.h"
 
 namespace fuser {
-
-// Machine that kernels are built for.
-struct Target {
-  bool host = false;
-  int arch = 0;        // compute capability of the GPU
-  bool debug = false;  // host executor: check every access
-  bool operator==(const Target&) const = default;
-};
 
 struct Toolchain {
   // Result of a compilation: code, or the compiler's permanent rejection of the text.
@@ -59,13 +52,13 @@ enum class Purpose : uint8_t {
 };
 
 // Returns one kernel per text, in order. A kernel that was built under another name keeps that
-// name. `device` is the CUDA ordinal to load for (ignored for the host).
+// name. `device` is the CUDA ordinal to load for, or cpu_device; texts of a CPU may have two
+// targets.
 //
 // Kernels that are neither in memory nor on disk are built in one batch. Other callers get a kernel
 // of the batch as soon as it is built. Raises the compiler's error. The rejection of a text is
 // cached and raised again without another attempt; any other failure leaves no trace.
-std::vector<LoadedKernelRef> load_kernels(const Target& target, int device,
-                                          std::span<const KernelText> texts,
+std::vector<LoadedKernelRef> load_kernels(int device, std::span<const KernelText> texts,
                                           Purpose purpose = Purpose::Call);
 
 struct KernelCounters {
