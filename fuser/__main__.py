@@ -79,7 +79,7 @@ def _gpus() -> str:
 
 
 def _compiler() -> str:
-    found = importlib.import_module("fuser.runtime.host").compiler(_core().get_option("FUSER_CXX"))
+    found = importlib.import_module("fuser.runtime.cxx").compiler(_core().get_option("FUSER_CXX"))
     cores = len(os.sched_getaffinity(0))
     return f"{shlex.join(found.command)} ({found.version.splitlines()[0]}) for {cores} cores"
 

@@ -40,9 +40,16 @@ struct Descriptor {
   int number;
 };
 
+// Makes the C library's functions visible to modules, which are linked against no library.
+void share_math_library() {
+  static void* const library = dlopen("libm.so.6", RTLD_NOW | RTLD_GLOBAL);
+  (void)library;  // without one of that name, the program's own has to do
+}
+
 }  // namespace
 
 HostModule load_host_file(const std::string& path) {
+  share_math_library();
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   FUSER_CHECK(handle != nullptr, Launch, "host-module", "host module does not load: ", dlerror());
   return {handle, path};

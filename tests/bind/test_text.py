@@ -102,10 +102,10 @@ def test_messages_name_what_is_no_utf8(set_option: object) -> None:
 
 def test_a_compiler_that_is_not_there(set_option) -> None:  # type: ignore[no-untyped-def]
     set_option("FUSER_CXX", "/caf\udce9/g++")
-    from fuser.runtime import host
+    from fuser.runtime import cxx
 
     with pytest.raises(CompileError, match="does not start") as caught:
-        host.compiler()
+        cxx.compiler()
     assert caught.value.rule == "host-compiler"
 
 

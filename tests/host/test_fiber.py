@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fuser.runtime import host
+from fuser.runtime import cxx
 
 CSRC = Path(__file__).resolve().parents[2] / "csrc"
 
@@ -132,7 +132,7 @@ def test_fibers(tmp_path: Path, define: str) -> None:
     source, program = tmp_path / "fibers.cpp", tmp_path / "fibers"
     source.write_text(PROGRAM)
     command = [
-        *host.compiler().command,
+        *cxx.compiler().command,
         "-std=c++20",
         "-O2",
         f"-I{CSRC}",

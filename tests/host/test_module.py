@@ -59,10 +59,10 @@ def test_a_module_of_another_interface_is_refused(tmp_path) -> None:
     )
     import subprocess
 
-    from fuser.runtime.host import _headers
+    from fuser.runtime import cxx
 
     binary = tmp_path / "old.so"
-    command = [*host.compiler().command, *host.flags(False), "-shared", f"-I{_headers()}"]
+    command = [*cxx.compiler().command, *host.flags(False), "-shared", f"-I{cxx.headers()}"]
     subprocess.run([*command, str(source), "-o", str(binary)], check=True)
     with pytest.raises(LaunchError, match="clear the disk cache") as raised:
         _core.load_host_file(str(binary)).find(0)

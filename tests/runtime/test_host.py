@@ -1,11 +1,9 @@
-"""The C++ compiler of the host executor: detection, batches, inspectable failures."""
+"""Compilation for the host executor: batches, inspectable failures, flags."""
 
 import ctypes
 import os
 import re
-import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +12,7 @@ import torch
 
 from fuser import _core
 from fuser.errors import CompileError
-from fuser.runtime import host
+from fuser.runtime import cxx, host
 from tests.device.programs import COMPUTE, text_of
 from tests.host.kernels import PRELUDE, build, value
 from tests.ops.cases import edges
@@ -66,15 +64,9 @@ def test_many_kernels_in_one_build(count: int, scratch_directory: Path) -> None:
     assert list(scratch_directory.iterdir()) == []
 
 
-def test_large_batches_are_split_evenly_and_keep_their_numbers() -> None:
+def test_split_batches_keep_their_numbers() -> None:
     padding = "// " + "x" * 4000
     sources = [host.HostSource(f"scale_{i}", scale(i) + "\n" + padding, False) for i in range(40)]
-    parts = host._split(sources)
-    assert len(parts) == min(
-        len(os.sched_getaffinity(0)), 1 + 40 * len(sources[0].text) // (16 << 10)
-    )
-    assert sorted(index for part in parts for index, _ in part) == list(range(40))
-    assert max(map(len, parts)) - min(map(len, parts)) <= 1
     module = _core.load_host_bytes(host.build(sources))
     assert [module.find(i).name for i in range(40)] == [f"scale_{i}" for i in range(40)]
 
@@ -103,46 +95,12 @@ def test_a_collective_in_a_plain_kernel_does_not_compile(scratch_directory: Path
         host.build([host.HostSource("plain", text, False)])
 
 
-def test_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(CompileError, match=r"apt install g\+\+") as raised:
-        host.compiler()
-    assert raised.value.rule == "host-compiler"
-
-
-@pytest.mark.parametrize("wanted", ["no-such-compiler", "false"])
-def test_a_compiler_that_does_not_start(wanted: str) -> None:
-    with pytest.raises(CompileError, match="does not start") as raised:
-        host.compiler(wanted)
-    assert raised.value.rule == "host-compiler"
-
-
-@pytest.mark.parametrize("wanted", ["{path}", " {path} ", "'{path}'", "env '{path}'"])
-def test_a_compiler_in_a_folder_with_a_space(wanted: str, tmp_path: Path) -> None:
-    path = tmp_path / "my tools" / "g++"
-    path.parent.mkdir()
-    path.write_text("#!/bin/sh\necho version of $0\n")
-    path.chmod(0o755)
-    found = host.compiler(wanted.format(path=path))
-    assert (found.command[-1], found.version) == (str(path), f"version of {path}\n")
-
-
-def test_a_command_that_does_not_end() -> None:
-    with pytest.raises(CompileError, match=r"No closing quotation: g\+\+ '") as raised:
-        host.compiler("g++ '")
-    assert raised.value.rule == "host-compiler"
-
-
-def test_a_compiler_of_blanks_is_none_that_was_asked_for() -> None:
-    assert host.compiler("  ") == host.compiler()
-
-
 def test_a_compiler_that_is_gone_or_makes_nothing(
     scratch_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = host.HostSource("scale_1", scale(1), False)
     for command in (str(scratch_directory / "gone"), "true"):
-        gone = host.Compiler((command,), "")
+        gone = cxx.Compiler((command,), "")
         monkeypatch.setattr(host, "compiler", lambda gone=gone: gone)
         with pytest.raises(CompileError, match=r"cannot compile kernels: .*No such file") as raised:
             host.build([source])
@@ -157,39 +115,12 @@ def test_no_folder_for_temporary_files(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert raised.value.rule == "host-compiler"
 
 
-def test_a_compiler_that_an_earlier_process_asked_is_not_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_option: Callable[[str, object], None]
-) -> None:
-    set_option("FUSER_CACHE_DIR", tmp_path / "cache")
-    real, other = tmp_path / "g++-1", tmp_path / "wrapper"
-    for path in (real, other):
-        path.write_text("#!/bin/sh\necho version of $0\n")
-        path.chmod(0o755)
-    link = tmp_path / "c++"
-    link.symlink_to(real)
-    answers = [host._probe.__wrapped__((str(path),)) for path in (link, other)]
-    assert [a.version.split()[-1] for a in answers] == [str(link), str(other)]
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("it was started"))
-    assert host._probe.__wrapped__((str(link),)) == answers[0]
-    with pytest.raises(pytest.fail.Exception):  # an undetected change of the compiler
-        host._probe.__wrapped__((str(other),))
-    link.unlink()  # the link changes to another compiler, and back
-    link.symlink_to(shutil.copy(real, tmp_path / "g++-2"))
-    with pytest.raises(pytest.fail.Exception):
-        host._probe.__wrapped__((str(link),))
-    link.unlink()
-    link.symlink_to(real)
-    real.write_text("#!/bin/sh\necho newer\n")
-    with pytest.raises(pytest.fail.Exception):
-        host._probe.__wrapped__((str(link),))
-
-
 def test_the_fingerprint_depends_on_flags_and_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(host.fingerprint()) == 32
     assert host.fingerprint() == host.fingerprint()
     assert host.fingerprint() != host.fingerprint(debug=True)
     before = host.fingerprint()
-    other = host.Compiler(("c++",), "another compiler, Free Software Foundation")
+    other = cxx.Compiler(("c++",), "another compiler, Free Software Foundation")
     monkeypatch.setattr(host, "compiler", lambda wanted="": other)
     assert host.fingerprint() != before
 
@@ -210,7 +141,7 @@ def test_arithmetic_is_that_of_the_text() -> None:
 
 def test_element_loops_become_vector_code(tmp_path: Path) -> None:
     """GCC for x86-64 vectorizes all arithmetic of a loop over 8 elements."""
-    chosen = host.compiler()
+    chosen = cxx.compiler()
     if not chosen.is_gcc or os.uname().machine != "x86_64":
         pytest.skip("reads the machine code of GCC for x86-64")
     binary = tmp_path / "polynomial.so"
