@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/options.h"
+#include "base/processor.h"
 #include "driver/compile.h"
 #include "host/executor.h"
 #include "ir/fast_div.h"
@@ -82,11 +83,17 @@ char* place_of(const ScratchSpec& spec, const ScratchMemory& memory) {
   return (spec.counters ? memory.counters : memory.workspaces) + spec.offset;
 }
 
+// Returns the number of threads of a launch on the CPU.
+int thread_count(const Arguments& arguments) {
+  if (options().host_threads > 0) return static_cast<int>(options().host_threads);
+  return arguments.threads > 0 ? arguments.threads : processor().cores;
+}
+
 void run_on_host(const LaunchRecord& launch, const Arguments& arguments,
                  std::span<char* const> outputs, const Record& record, const ScratchMemory& scratch,
                  void* const* parameters) {
   HostOptions host;
-  host.threads = static_cast<int>(options().host_threads);
+  host.threads = thread_count(arguments);
   for (size_t i = 0; i < 3; ++i) host.cluster[i] = static_cast<int32_t>(launch.shape.cluster[i]);
   host.cooperative = launch.shape.cooperative;
   std::vector<HostRange> ranges;

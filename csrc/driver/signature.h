@@ -42,6 +42,7 @@ struct Arguments {
   // By scalar: address on the GPU of a number that is added to it (Symbol::RngOffset only). Empty:
   // no scalar has one.
   std::span<const int64_t* const> added{};
+  int threads = 0;  // threads that a launch on the CPU may use; 0: one per core
 };
 
 using Key = std::vector<uint64_t>;

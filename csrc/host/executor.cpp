@@ -28,9 +28,6 @@ constexpr size_t kMaxSharedBytes = 1 << 20;
 constexpr uint64_t kInlinePlainThreads = 2048;
 constexpr uint64_t kInlineFiberThreads = 256;
 
-// Chunks of a grid per CPU core: enough to balance cores of unequal speed.
-constexpr uint64_t kPiecesPerThread = 8;
-
 constexpr HostRuntime kRuntime = {
     kHostAbi,     run_fibers, sync_scope,   shuffle_lanes, ballot_lanes,
     cluster_rank, map_shared, check_access, check_index,
@@ -94,8 +91,7 @@ void run_piece(void* context, uint64_t begin, uint64_t end) {
 
 void run_parallel(const HostLaunch& launch, uint64_t units, int threads) {
   Pieces pieces{launch};
-  const uint64_t grain = units / (static_cast<uint64_t>(threads) * kPiecesPerThread);
-  parallel_for(units, grain, threads, run_piece, &pieces);
+  parallel_for(units, threads, run_piece, &pieces);
   if (pieces.error) std::rethrow_exception(pieces.error);
 }
 

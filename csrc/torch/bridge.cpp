@@ -1,6 +1,7 @@
 #include "torch/bridge.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/Parallel.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/CachingDeviceAllocator.h>
@@ -233,7 +234,8 @@ Results run(const Record& record, const TorchArguments& arguments) {
   };
   for (size_t o = 0; o < outputs.size(); ++o)
     if (const int base = record.outputs[o].view; base >= 0) make_view(o, arguments.tensors[base]);
-  const Arguments view = arguments.view();
+  Arguments view = arguments.view();
+  if (arguments.device == cpu_device) view.threads = at::get_num_threads();
   Scratch scratch{.device = arguments.device, .held = {}};
   const ScratchSource source{.context = &scratch, .allocate = &Scratch::allocate_bytes};
   for (size_t i = 0; i < record.steps.size(); ++i) {
