@@ -244,10 +244,10 @@ def test_device_text_includes_nothing(path: Path) -> None:
     assert list(includes(path)) == []
 
 
-def test_the_host_shim_includes_plain_c_only() -> None:
-    shim = CSRC / "device" / "host_cuda.h"
-    allowed = {"stdint.h", *DEVICE_HEADERS, "host_abi.h"}
-    assert {header for _, header in includes(shim)} <= allowed
+def test_shims_of_the_host_include_plain_c_only() -> None:
+    allowed = {"stdint.h", *DEVICE_HEADERS, "host_abi.h", "indices.h"}
+    for shim in ("host_cuda.h", "cpu_entry.h"):
+        assert {header for _, header in includes(CSRC / "device" / shim)} <= allowed
 
 
 @pytest.mark.parametrize("path", python_files(), ids=relative)

@@ -1,4 +1,4 @@
-// host/executor.h, host/module.h and host/pool.h
+// host/bandwidth.h, host/executor.h, host/module.h and host/tasks.h
 #include <pybind11/stl.h>
 
 #include <array>
@@ -8,8 +8,9 @@
 
 #include "bind/bind.h"
 #include "bind/text.h"
+#include "host/bandwidth.h"
 #include "host/executor.h"
-#include "host/pool.h"
+#include "host/tasks.h"
 
 namespace py = pybind11;
 
@@ -32,19 +33,25 @@ HostOptions to_options(const std::array<int32_t, 3>& cluster, bool cooperative, 
           .seed = seed};
 }
 
+// Argument values in aligned storage: strings hold up to 15 bytes inline, and values may need
+// 16-byte alignment.
+struct LaunchValues {
+  explicit LaunchValues(const std::vector<std::string>& values) : storage(values.size()) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      values[i].copy(reinterpret_cast<char*>(&storage[i]), sizeof(storage[i]));
+      addresses.push_back(&storage[i]);
+    }
+  }
+  std::vector<std::array<std::max_align_t, 4>> storage;
+  std::vector<void*> addresses;
+};
+
 void launch_values(const HostKernel& kernel, const Triple& grid, const Triple& block,
                    size_t shared_bytes, const std::vector<std::string>& values,
                    const std::vector<HostRange>& ranges, HostOptions options) {
-  // Copy argument values to aligned storage: strings hold up to 15 bytes inline, and values may
-  // need 16-byte alignment.
-  std::vector<std::array<std::max_align_t, 4>> storage(values.size());
-  std::vector<void*> args;
-  for (size_t i = 0; i < values.size(); ++i) {
-    values[i].copy(reinterpret_cast<char*>(&storage[i]), sizeof(storage[i]));
-    args.push_back(&storage[i]);
-  }
+  const LaunchValues args(values);
   options.ranges = ranges;
-  launch(kernel, grid.data(), block.data(), shared_bytes, args.data(), options);
+  launch(kernel, grid.data(), block.data(), shared_bytes, args.addresses.data(), options);
 }
 
 }  // namespace
@@ -55,6 +62,9 @@ void bind_host(py::module_& m) {
       .def_property_readonly("name", [](const HostKernel& k) { return k.entry->name; })
       .def_property_readonly("collectives",
                              [](const HostKernel& k) { return k.entry->collectives != 0; })
+      .def_property_readonly(
+          "tasks", [](const HostKernel& k) { return k.entry->run_tasks != nullptr; },
+          "A CPU kernel.")
       .def_property_readonly("debug", [](const HostKernel& k) { return k.entry->debug != 0; });
 
   py::class_<HostModule>(m, "HostModule", "A shared object full of kernels; never unloaded.")
@@ -86,6 +96,14 @@ void bind_host(py::module_& m) {
         py::arg("options") = HostOptions(), Unlocked(),
         "Runs a grid; `values` are the arguments as bytes, at most 64 each; a debug launch may "
         "only access `ranges`.");
+  m.def(
+      "host_run_tasks",
+      [](const HostKernel& kernel, int64_t tasks, const std::vector<std::string>& values,
+         int threads) { run_tasks(kernel, tasks, LaunchValues(values).addresses.data(), threads); },
+      py::arg("kernel"), py::arg("tasks"), py::arg("values"), py::kw_only(), py::arg("threads"),
+      Unlocked(), "Runs the tasks of a CPU kernel; `values` are the arguments as bytes.");
+  m.def("copy_bandwidth", &copy_bandwidth, py::arg("bytes"), Unlocked(),
+        "Bytes per second, reads plus writes, of a copy by all cores of this CPU; measured.");
   m.attr("host_frame_bytes") = kFrameBytes;
 }
 

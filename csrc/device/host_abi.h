@@ -9,7 +9,7 @@
 
 namespace fuser {
 
-constexpr uint32_t kHostAbi = 2;
+constexpr uint32_t kHostAbi = 3;
 constexpr int32_t kWarpSize = 32;
 
 // Who takes part in a barrier. Collectives are convergent: every thread of the scope arrives, or it
@@ -74,7 +74,9 @@ struct HostEntry {
   uint32_t collectives;
   uint32_t debug;
   const char* name;
-  void (*run)(const HostLaunch*);
+  void (*run)(const HostLaunch*);  // null in a CPU kernel
+  // Runs tasks [begin, end) of a CPU kernel; null in a kernel of the host executor.
+  void (*run_tasks)(void* const* args, int64_t begin, int64_t end);
 };
 
 }  // namespace fuser

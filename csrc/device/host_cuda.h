@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "host_abi.h"
+#include "indices.h"
 
 // What texts call of the C library. To read math.h, which in C++ brings most of the standard
 // library's templates, takes longer than to compile a kernel.
@@ -305,15 +306,6 @@ FUSER_HOST_INLINE void set_launch(K& k, const HostLaunch* l, char* shared, void*
   k.launch_ = l;
 }
 
-template <int... I>
-struct Indices {};
-template <int N, int... I>
-struct CountTo : CountTo<N - 1, N - 1, I...> {};
-template <int... I>
-struct CountTo<0, I...> {
-  using Type = Indices<I...>;
-};
-
 // Runs one kernel, a member function of K; the types of its arguments come from the member pointer.
 template <auto kernel>
 struct HostRunner;
@@ -382,6 +374,6 @@ struct HostRunner<kernel> {
   extern "C" __attribute__((visibility("default")))                               \
   const ::fuser::HostEntry fuser_entry_##index = {::fuser::kHostAbi, collectives, \
                                                   FUSER_HOST_DEBUG, #name,        \
-                                                  ::fuser::HostRunner<&type::name>::run};
+                                                  ::fuser::HostRunner<&type::name>::run, nullptr};
 #define FUSER_HOST_PLAIN(index, type, name) FUSER_HOST_ENTRY(index, type, name, 0, run_plain)
 #define FUSER_HOST_FIBERS(index, type, name) FUSER_HOST_ENTRY(index, type, name, 1, run_fibers)

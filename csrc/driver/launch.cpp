@@ -11,6 +11,7 @@
 #include "base/processor.h"
 #include "driver/compile.h"
 #include "host/executor.h"
+#include "host/tasks.h"
 #include "ir/fast_div.h"
 
 namespace fuser {
@@ -92,6 +93,9 @@ int thread_count(const Arguments& arguments) {
 void run_on_host(const LaunchRecord& launch, const Arguments& arguments,
                  std::span<char* const> outputs, const Record& record, const ScratchMemory& scratch,
                  void* const* parameters) {
+  if (launch.kernel->target.kind == Device::Kind::Cpu)
+    return run_tasks(launch.kernel->host, launch.shape.grid[0], parameters,
+                     thread_count(arguments));
   HostOptions host;
   host.threads = thread_count(arguments);
   for (size_t i = 0; i < 3; ++i) host.cluster[i] = static_cast<int32_t>(launch.shape.cluster[i]);

@@ -20,6 +20,7 @@ from fuser.runtime import compiler_cache
 
 __all__ = [
     "Compiler",
+    "assembly",
     "compiler",
     "digest_of",
     "headers",
@@ -158,6 +159,16 @@ def shared_object(chosen: Compiler, flags: Sequence[str], units: Sequence[str]) 
             "  hint: TMPDIR names the folder for temporary files, FUSER_CXX the compiler",
             rule="host-compiler",
         ) from error
+
+
+def assembly(chosen: Compiler, flags: Sequence[str], unit: str) -> str:
+    """The assembly of a translation unit. Raises CompileError "host-compile"."""
+    with _folder() as directory:
+        source, output = directory / "kernels.cpp", directory / "kernels.s"
+        source.write_text(unit, encoding="utf-8")
+        command = [*chosen.command, *flags, f"-I{headers()}", "-S", str(source), "-o", str(output)]
+        _run([(command, source)], tuple(flags))
+        return output.read_text(encoding="utf-8")
 
 
 @contextmanager

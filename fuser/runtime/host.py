@@ -18,7 +18,7 @@ from fuser.runtime.cxx import Compiler, compiler
 
 __all__ = ["HostSource", "build", "fingerprint", "flags"]
 
-_HEADERS = ("host_abi.h", "host_cuda.h")
+_HEADERS = ("host_abi.h", "indices.h", "host_cuda.h")
 
 # Bytes of kernel text below which one compiler process is as fast as two.
 _SPLIT_BYTES = 16 << 10

@@ -31,6 +31,10 @@ class Toolchain:
 
     def fingerprint(self, target: Any) -> bytes:
         """Inputs of compilation beside the text: compiler, flags, and target."""
+        if target.isa:
+            from fuser.runtime import cpu
+
+            return cpu.fingerprint(target.isa)
         if target.host:
             from fuser.runtime import host
 
@@ -62,11 +66,14 @@ class Toolchain:
     def _host_objects(
         self, target: Any, texts: Sequence[Any]
     ) -> Iterator[tuple[int, Built | Exception]]:
-        from fuser.runtime import host
+        from fuser.runtime import cpu, host
 
-        sources = [host.HostSource(t.name, t.text, t.collectives) for t in texts]
         try:
-            payload = host.build(sources, debug=target.debug)
+            if target.isa:
+                payload = cpu.build([cpu.CpuSource(t.name, t.text) for t in texts], target.isa)
+            else:
+                sources = [host.HostSource(t.name, t.text, t.collectives) for t in texts]
+                payload = host.build(sources, debug=target.debug)
         except CompileError as error:
             if len(texts) > 1 or not refused(error):
                 raise

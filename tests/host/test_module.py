@@ -55,7 +55,7 @@ def test_a_module_of_another_interface_is_refused(tmp_path) -> None:
     source = tmp_path / "old.cpp"
     source.write_text(
         '#include "host_abi.h"\nextern "C" __attribute__((visibility("default"))) '
-        'const fuser::HostEntry fuser_entry_0 = {fuser::kHostAbi + 1, 0, 0, "old", 0};\n'
+        'const fuser::HostEntry fuser_entry_0 = {fuser::kHostAbi + 1, 0, 0, "old", 0, 0};\n'
     )
     import subprocess
 

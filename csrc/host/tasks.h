@@ -1,0 +1,14 @@
+// Launches of CPU kernels (docs/design/cpu.md).
+#pragma once
+
+#include <cstdint>
+
+#include "host/module.h"
+
+namespace fuser {
+
+// Runs the tasks [0, tasks) of a CPU kernel on at most `threads` threads. args: addresses of the
+// argument values, in order, with the types of the kernel's parameters.
+void run_tasks(const HostKernel& kernel, int64_t tasks, void* const* args, int threads);
+
+}  // namespace fuser
