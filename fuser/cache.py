@@ -169,7 +169,8 @@ def kernel_text(text: str, intrinsic_code: bool) -> str:
     """Returns the complete text if `intrinsic_code`, otherwise the text from the kernel's own first
     line on.
     """
-    start = max(text.rfind("\nKERNEL("), text.rfind("\nKERNEL2("))
+    heads = ("\nKERNEL(", "\nKERNEL2(", "\nstatic void ")  # the last one is that of a CPU kernel
+    start = max(text.rfind(head) for head in heads)
     return text if intrinsic_code or start < 0 else text[start + 1 :]
 
 

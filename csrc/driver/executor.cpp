@@ -409,7 +409,10 @@ std::vector<KernelInfo> Executor::kernels(const Record& record) {
                    .threads = static_cast<int>(l->shape.block[0]),
                    .shared_bytes = static_cast<int>(l->shape.shared_bytes),
                    .cluster = static_cast<int>(l->shape.cluster[0]),
-                   .build_seconds = l->kernel->build_seconds});
+                   .build_seconds = l->kernel->build_seconds,
+                   .isa = l->kernel->target.kind == Device::Kind::Cpu
+                              ? to_string(l->kernel->target.isa)
+                              : ""});
   }
   return out;
 }

@@ -20,6 +20,7 @@ struct KernelInfo {
   int shared_bytes = 0, cluster = 1;   // bytes of dynamic shared memory per block, blocks of a
                                        // cluster
   double build_seconds = 0.0;          // 0: loaded from disk
+  std::string isa;                     // instruction set of a CPU kernel, else empty
 };
 
 class Executor {

@@ -127,7 +127,7 @@ PYBIND11_MODULE(_torch, m) {
 
   py::class_<KernelInfo>(m, "KernelInfo", "One kernel of a call.")
       .def_readonly("name", &KernelInfo::name)
-      .def_readonly("text", &KernelInfo::text, "CUDA C with the helpers that it uses.")
+      .def_readonly("text", &KernelInfo::text, "CUDA C or C++ with the helpers that it uses.")
       .def_readonly("ir", &KernelInfo::ir, "Kernel IR.")
       .def_readonly("plan", &KernelInfo::plan)
       .def_readonly("schedule", &KernelInfo::schedule)
@@ -138,7 +138,8 @@ PYBIND11_MODULE(_torch, m) {
       .def_readonly("shared_bytes", &KernelInfo::shared_bytes, "Dynamic, per block.")
       .def_readonly("cluster", &KernelInfo::cluster, "Blocks per cluster.")
       .def_readonly("build_seconds", &KernelInfo::build_seconds,
-                    "Seconds to compile; 0 if loaded from disk.");
+                    "Seconds to compile; 0 if loaded from disk.")
+      .def_readonly("isa", &KernelInfo::isa, "Instruction set of a CPU kernel, else empty.");
 
   py::class_<TorchExecutor>(m, "CompiledDefinition", "A definition that runs without Python.");
   py::class_<PythonExecutor, TorchExecutor>(m, "Executor", "Compiles and runs one definition.")

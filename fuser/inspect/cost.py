@@ -1,7 +1,7 @@
 """Cost model: predicted time of a step, used by `explain` and `report`.
 
 The time of a kernel is the launch overhead plus the larger of two terms: bytes at copy bandwidth,
-and instructions at the issue rate of the SMs. Instructions are the issue slots of its ops
+and instructions at the issue rate of the SMs or cores. Instructions are the issue slots of its ops
 (csrc/fusion/segment/cost.h). They exclude addresses, loops and synchronization, so kernels of many
 irregular rows or of little work take longer than predicted. Counting machine code instead would not
 predict better, because nearly all kernels are limited by bytes.
@@ -9,6 +9,7 @@ predict better, because nearly all kernels are limited by bytes.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -22,6 +23,11 @@ LAUNCH_US = 3.5
 # Issue slots per clock of an SM, clocks per second (similar on all GPUs since Volta), and the
 # fraction of slots that kernels limited by instructions use.
 _LANES, _CLOCK_HZ, _ISSUE_SHARE = 128, 1.8e9, 0.75
+# The same for a core of a CPU: clocks per second of common servers, and vector instructions per
+# clock. Overhead of a launch on it, in microseconds, with workers that spin.
+_CPU_CLOCK_HZ, _CPU_ISSUE, CPU_LAUNCH_US = 3e9, 1.5, 1.0
+# Largest copy that is timed, in bytes.
+_LARGEST_COPY = 128 << 20
 
 
 class Parts(NamedTuple):
@@ -39,15 +45,22 @@ class Parts(NamedTuple):
 
 @dataclass(frozen=True)
 class Machine:
-    """A GPU as the model sees it. For CPU tensors it is the GPU that the host executor emulates, so
-    that a report without a GPU predicts times on one.
+    """A GPU or CPU as the model sees it. For CPU tensors it is this CPU, or the GPU that the host
+    executor emulates, so that a report without a GPU predicts times on one.
     """
 
     name: str
-    arch: int  # 90 for sm_90
+    arch: int  # 90 for sm_90; 0 for a CPU
     copy_bandwidth: float  # bytes per second, reads plus writes
     slots: float  # issue slots per second
-    present: bool  # True if measured times come from this GPU
+    present: bool  # True if measured times come from this machine
+    launch_us: float = LAUNCH_US
+    # copy bandwidth of a CPU's caches: (bytes that they hold, bytes per second), smallest first
+    caches: tuple[tuple[int, float], ...] = ()
+
+    def bandwidth(self, moved: int) -> float:
+        """Copy bandwidth of the smallest memory that holds these bytes."""
+        return next((rate for held, rate in self.caches if moved <= held), self.copy_bandwidth)
 
     def us(self, kind: str, moved: int, slots: float = 0.0) -> float | None:
         """Predicted microseconds of a step that moves `moved` bytes and takes `slots` issue slots.
@@ -60,7 +73,7 @@ class Machine:
         as 0.
         """
         known = 0.0 if kind == "library" else slots
-        return Parts(LAUNCH_US, moved / self.copy_bandwidth * 1e6, known / self.slots * 1e6)
+        return Parts(self.launch_us, moved / self.bandwidth(moved) * 1e6, known / self.slots * 1e6)
 
 
 def machine_of(device: int) -> Machine:
@@ -68,7 +81,25 @@ def machine_of(device: int) -> Machine:
     if device >= 0:
         return _machine(_core.cuda_device(device), present=True)
     arch = int(_core.get_option("FUSER_HOST_ARCH"))
+    if arch == 0:
+        return _cpu(_core.get_option("FUSER_CPU_ISA"))
     return _machine(_core.nearest_known_device(arch), present=False)
+
+
+@functools.cache
+def _cpu(isa: str) -> Machine:
+    """This CPU with measured bandwidths. The first call copies for about a tenth of a second."""
+    device = _core.native_device(isa)
+    held = sorted({device.l2_bytes * device.cores, device.l3_bytes})
+    return Machine(
+        name=f"{device.name} ({device.isa}, {device.cores} cores)",
+        arch=0,
+        copy_bandwidth=_core.copy_bandwidth(min(2 * device.l3_bytes, _LARGEST_COPY)),
+        slots=device.cores * device.simd_bytes / 4 * _CPU_CLOCK_HZ * _CPU_ISSUE * _ISSUE_SHARE,
+        present=True,
+        launch_us=CPU_LAUNCH_US,
+        caches=tuple((size, _core.copy_bandwidth(size // 4)) for size in held),
+    )
 
 
 def _machine(device: Any, present: bool) -> Machine:

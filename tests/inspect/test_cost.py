@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from fuser import _core
-from fuser.inspect.cost import COPY_SHARE, LAUNCH_US, machine_of
+from fuser.inspect.cost import COPY_SHARE, CPU_LAUNCH_US, LAUNCH_US, machine_of
+
+
+@pytest.fixture(autouse=True)
+def emulation(set_option: Callable[[str, object], None]) -> None:
+    """CPU tensors run kernels of an emulated GPU."""
+    set_option("FUSER_HOST_ARCH", 80)
 
 
 def test_a_kernel_takes_a_launch_and_its_bytes() -> None:
     machine = machine_of(-1)
-    device = _core.nearest_known_device(int(_core.get_option("FUSER_HOST_ARCH")))
+    device = _core.known_device(80)
     assert (machine.name, machine.arch, machine.present) == (device.name, device.arch, False)
     assert machine.us("kernel", 0) == LAUNCH_US
     second = machine.us("kernel", int(device.bandwidth * COPY_SHARE))
@@ -26,3 +34,21 @@ def test_or_its_instructions() -> None:
 
 def test_a_library_call_has_no_prediction() -> None:
     assert machine_of(-1).us("library", 1 << 20) is None
+
+
+def test_kernels_of_a_cpu_are_predicted_for_this_cpu(
+    set_option: Callable[[str, object], None],
+) -> None:
+    set_option("FUSER_HOST_ARCH", 0)
+    machine, device = machine_of(-1), _core.native_device()
+    assert device.name in machine.name
+    assert device.isa in machine.name
+    assert (machine.arch, machine.present) == (0, True)
+    assert machine.us("kernel", 0) == CPU_LAUNCH_US
+    held = [size for size, _ in machine.caches]
+    assert held == sorted({device.l2_bytes * device.cores, device.l3_bytes})
+    assert machine.bandwidth(held[0]) == machine.caches[0][1]
+    assert machine.bandwidth(held[-1] + 1) == machine.copy_bandwidth
+    set_option("FUSER_CPU_ISA", "generic")
+    narrow = machine_of(-1)
+    assert machine.slots / narrow.slots == pytest.approx(device.simd_bytes / 16)

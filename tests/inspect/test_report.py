@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import fuser
-from fuser import FusionDefinition
+from fuser import FusionDefinition, _core
 from fuser.inspect.report import graph, plots, svg
 from fuser.inspect.report.kernels import machine_code
 from fuser.inspect.report.source import source_lines
@@ -158,9 +158,28 @@ def test_machine_code_is_counted() -> None:
 
 def test_a_kernel_that_does_not_compile_is_said() -> None:
     class Broken:
-        name, text = "broken", "no C at all"
+        name, text, isa = "broken", "no C at all", ""
 
     assert "broken" in machine_code(Broken(), 80).missing
+
+
+def test_machine_code_of_a_cpu_kernel_is_counted() -> None:
+    class Doubled:
+        name, isa = "doubled", str(_core.native_device().isa)
+        text = """
+        typedef float Lanes __attribute__((vector_size(16), aligned(4), may_alias));
+        static void doubled(const float* x, float* y, long long begin, long long end) {
+          for (long long t = begin; t < end; ++t)
+            *(Lanes*)(y + 4 * t) = *(const Lanes*)(x + 4 * t) * 2.0f;
+        }"""
+
+    code = machine_code(Doubled(), 80)
+    assert code.target == Doubled.isa
+    assert code.instructions["vectors of 128 bits"] >= 2
+    assert code.instructions["control"] >= 2
+    assert "doubled" in code.sass
+    Doubled.text = "static void doubled(long long begin, long long end) { missing(); }"
+    assert "missing" in machine_code(Doubled(), 80).missing
 
 
 def test_plots_take_empty_input() -> None:

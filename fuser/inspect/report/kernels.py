@@ -29,18 +29,26 @@ class MachineCode:
     """
 
     arch: int
+    isa: str = ""  # instruction set of a CPU kernel
     registers: int = 0  # registers per thread
     local_bytes: int = 0  # spilled bytes per thread
     shared_bytes: int = 0  # static bytes per block
     code_bytes: int = 0
     instructions: dict[str, int] = field(default_factory=dict)  # PTX instruction counts by class
     ptx: str = ""
-    sass: str = ""  # empty without nvdisasm or cuobjdump
+    sass: str = ""  # assembly of a CPU kernel; empty without nvdisasm or cuobjdump
     missing: str = ""
+
+    @property
+    def target(self) -> str:
+        """Name of the machine that the code is for."""
+        return self.isa or f"sm_{self.arch}"
 
 
 def machine_code(kernel: Any, arch: int) -> MachineCode:
     """Compiles `kernel`, from executor.kernels(), for `arch`; needs no GPU of that architecture."""
+    if kernel.isa:
+        return _cpu_code(kernel)
     from fuser.runtime import cubin, toolkit
 
     try:
@@ -61,6 +69,35 @@ def machine_code(kernel: Any, arch: int) -> MachineCode:
         ptx=ptx,
         sass=toolkit.disassemble(compiled.cubin) or "",
     )
+
+
+def _cpu_code(kernel: Any) -> MachineCode:
+    from fuser.runtime import cpu
+
+    try:
+        code = cpu.assembly(cpu.CpuSource(kernel.name, kernel.text), kernel.isa)
+    except CompileError as error:
+        return MachineCode(0, kernel.isa, missing=str(error).splitlines()[0])
+    return MachineCode(0, kernel.isa, instructions=_counted_lines(code), sass=code)
+
+
+# x86-64 and AArch64 instructions by the registers and units that they use; the first match counts.
+_CPU_CLASSES = (
+    ("calls", re.compile(r"\tcall|\tbl\t")),
+    ("control", re.compile(r"\tj\w+\t|\tb(\.\w+)?\t|\tret|\tcbn?z|\ttbn?z")),
+    ("vectors of 512 bits", re.compile(r".*%zmm")),
+    ("vectors of 256 bits", re.compile(r".*%ymm")),
+    ("vectors of 128 bits", re.compile(r".*%xmm|.*\bv\d+\.|.*\bq\d+\b")),
+    ("integer and moves", re.compile(r".")),
+)
+
+
+def _counted_lines(assembly: str) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for line in assembly.splitlines():
+        if re.match(r"\t[a-z]", line):
+            counts[next(name for name, kind in _CPU_CLASSES if kind.match(line))] += 1
+    return dict(counts.most_common())
 
 
 def _counted(ptx: str) -> dict[str, int]:

@@ -25,6 +25,8 @@ from fuser.inspect.text_table import duration, size
 if TYPE_CHECKING:
     from fuser.adapters.report import Run
 
+# Architecture of kernels that no CPU scheduler accepts (csrc/driver/target.cpp).
+_EMULATED_ARCH = 80
 _MOST_REGIONS = 24  # maximum regions of a model with a section; identical regions count once
 
 
@@ -186,7 +188,7 @@ def _section(region: _Region, prefix: str) -> str:
 
 
 def _details(region: _Region, records: Sequence[dict[str, Any]], prefix: str) -> str:
-    arch = region.found.machine.arch
+    arch = region.found.machine.arch or _EMULATED_ARCH
     with ThreadPoolExecutor() as pool:  # NVRTC releases the interpreter lock
         code = list(pool.map(lambda kernel: machine_code(kernel, arch), region.kernels))
     own = iter(zip(region.kernels, code, strict=True))
@@ -330,18 +332,20 @@ def _uses(step: Step) -> str:
 
 
 def _launch(kernel: Any, code: MachineCode) -> str:
-    values = [
-        (f"{kernel.grid} x {kernel.threads}", "blocks x threads"),
-        (size(kernel.shared_bytes + code.shared_bytes), "shared memory per block"),
-    ]
+    if code.isa:
+        values = [(str(kernel.grid), "tasks"), (code.isa, "instruction set")]
+    else:
+        values = [
+            (f"{kernel.grid} x {kernel.threads}", "blocks x threads"),
+            (size(kernel.shared_bytes + code.shared_bytes), "shared memory per block"),
+        ]
     if kernel.cluster > 1:
         values.append((str(kernel.cluster), "blocks per cluster"))
-    if code.missing:
-        note = f'<p class="warn">No machine code: {escape(code.missing)}</p>'
-    else:
-        note = ""
+    missing = f'<p class="warn">No machine code: {escape(code.missing)}</p>'
+    note = missing if code.missing else ""
+    if not (code.missing or code.isa):
         values += [
-            (str(code.registers or kernel.registers), f"registers per thread, sm_{code.arch}"),
+            (str(code.registers or kernel.registers), f"registers per thread, {code.target}"),
             (size(code.local_bytes or kernel.local_bytes), "spilled bytes per thread"),
             (size(code.code_bytes), "machine code"),
         ]
@@ -349,14 +353,16 @@ def _launch(kernel: Any, code: MachineCode) -> str:
         values.append((duration(kernel.build_seconds * 1e6), "to build"))
     boxes = (f"<div><b>{escape(v)}</b><span>{escape(what)}</span></div>" for v, what in values)
     mix = ", ".join(f"{count} {name}" for name, count in code.instructions.items())
-    mixed = f'<p class="soft">Instructions (PTX): {escape(mix)}</p>' if mix else ""
+    kind = "assembly" if code.isa else "PTX"
+    mixed = f'<p class="soft">Instructions ({kind}): {escape(mix)}</p>' if mix else ""
     return f'<div class="facts">{"".join(boxes)}</div>{note}{mixed}'
 
 
 def _code_beside_source(kernel: Any, lines: Sequence[SourceLine]) -> str:
     text = escape(kernel_text(kernel.text, intrinsic_code=False))
+    language = "C++" if kernel.isa else "CUDA C"
     return (
-        "<details open><summary>CUDA C next to the program</summary>"
+        f"<details open><summary>{language} next to the program</summary>"
         f'<div class="beside"><div><h4>your lines</h4>{_source(lines)}</div>'
         f"<div><h4>the kernel, helpers left out</h4><pre>{text}</pre></div></div></details>"
     )
@@ -379,7 +385,8 @@ def _source(lines: Sequence[SourceLine]) -> str:
 
 def _texts(kernel: Any, code: MachineCode) -> str:
     found = [("schedule", kernel.schedule), ("Kernel IR", kernel.ir), ("PTX", code.ptx)]
-    found.append((f"machine code (SASS) for sm_{code.arch}", code.sass))
+    kind = "assembly" if code.isa else "machine code (SASS)"
+    found.append((f"{kind} for {code.target}", code.sass))
     return "".join(
         f"<details><summary>{escape(name)}</summary><pre>{escape(text)}</pre></details>"
         for name, text in found
