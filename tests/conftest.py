@@ -23,6 +23,10 @@ if not _IS_WORKER:
     os.environ["FUSER_CACHE_DIR"] = tempfile.mkdtemp(prefix="fuser-test-cache-")
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp(prefix="fuser-test-torch-")
 
+# Most tests on CPU tensors are tests of plans for GPUs. FUSER_HOST_ARCH=0 runs the same tests on
+# CPU kernels.
+os.environ.setdefault("FUSER_HOST_ARCH", "80")
+
 # Set before importing torch, which reads it once.
 if gpus := visible_devices(os.environ):
     os.environ["CUDA_VISIBLE_DEVICES"] = gpus
