@@ -39,7 +39,7 @@ from fuser.fusion import Fusion  # noqa: E402
 from fuser.inspect.explain import explain  # noqa: E402
 from fuser.inspect.report import report  # noqa: E402
 from fuser.layout import compute_tensor_descriptor  # noqa: E402
-from fuser.nvfuser import absent  # noqa: E402
+from fuser.nvfuser import names  # noqa: E402
 from fuser.nvfuser.compat import (  # noqa: E402
     clone,
     compute_contiguity,
@@ -74,7 +74,9 @@ _MODULES = ("contrib", "pytorch_utils", "testing")
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return import_module(f"fuser.{name}")
-    module = "fuser.nvfuser.absent" if name in absent.NAMES else _LATER.get(name)
+    if name in names.NAMES:
+        return names.find(name)
+    module = _LATER.get(name)
     if module is None:
         raise AttributeError(f"module 'fuser' has no attribute {name!r}")
     return getattr(import_module(module), name)

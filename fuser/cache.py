@@ -82,9 +82,8 @@ class FusionExecutorCache:
     def __init__(self, fusion: Fusion, fusion_id: int = 0, auto_schedule: bool = True) -> None:
         if not auto_schedule:
             raise UserError(
-                "FusionExecutorCache(auto_schedule=False): manual schedules are not supported\n"
-                "  hint: fd.plan(inputs) gives the plan, "
-                "fd.execute(inputs, plan=plan.replace(...)) runs a changed plan",
+                "FusionExecutorCache(auto_schedule=False): it runs planned kernels alone\n"
+                "  hint: fd.manual_execute(inputs) runs a schedule by hand",
                 rule="fec-1",
             )
         self.fusion_id = fusion_id

@@ -82,6 +82,7 @@ class FusionDefinition(LegacyDefinition):
             refuse("FusionDefinition(use_multidevice_executor=True)", ONE_DEVICE, "devices-1")
         self._fec: FusionExecutorCache | None = None if id is None else FusionCache.get().find(id)
         self._saved_inputs: list[Any] | None = None
+        self._ke = self._prepared = None
         self._begin(self._fec.fusion().builder if self._fec else _core.Builder())
 
     def _begin(self, builder: _core.Builder) -> None:
@@ -354,7 +355,7 @@ class FusionDefinition(LegacyDefinition):
         results in the order of add_output(), without in-place outputs. The first run of each layout
         class compiles; later runs only launch.
 
-        override_user_schedule  run although a subclass has a schedule(), which is refused otherwise
+        override_user_schedule  run without the schedule() of a subclass
         capture_debug_output    capture the output of FUSER_DUMP for debug_output()
         print_repro             print repro_script_for(inputs) before the run
         profile                 store the times of this run for profile()
@@ -403,15 +404,15 @@ class FusionDefinition(LegacyDefinition):
             raise
 
     def _open(self, override_user_schedule: bool) -> Any:
-        """Closes the definition and creates its executor. Raises if a subclass has its own
-        schedule().
+        """Closes the definition and creates its executor; under a schedule by hand, the function
+        that runs it.
         """
         self._define()
-        self._check_schedules(override_user_schedule)
-        run = self.fec.executor.execute
-        if not self._overrides("schedule"):  # otherwise every run repeats the check
-            self._run = run
-        return run
+        self._check_schedules()
+        if self._overrides("schedule"):  # every run asks, so that an override counts for one run
+            return self.fec.executor.execute if override_user_schedule else self._run_by_hand()
+        self._run = self.fec.executor.execute
+        return self._run
 
     def validate(
         self,

@@ -22,6 +22,14 @@ COVERED = {
     "fuser/fusion.py": ("tests/test_definition.py", "the graph of a definition"),
     "fuser/inspect/explain_definition.py": ("tests/inspect/test_explain.py", "explain()"),
     "fuser/nvfuser/serialization.py": ("tests/nvfuser/test_compat.py", "with clone()"),
+    "fuser/nvfuser/tensor_methods.py": ("tests/nvfuser/schedule/test_views.py", "its methods"),
+    **{
+        f"fuser/nvfuser/schedule/{name}.py": (f"tests/nvfuser/schedule/test_{test}.py", "with it")
+        for name, test in (
+            *(("types", "views"), ("domains", "views"), ("tensor_view", "rewrite")),
+            *(("params", "heuristics"), ("check", "run")),
+        )
+    },
     "fuser/pytorch_utils.py": ("tests/nvfuser/test_pytorch_utils.py", "its old path"),
     "csrc/bind": ("tests/base/test_errors.py", "no logic; every test goes through it"),
     "csrc/bind/testing": ("tests/base/test_errors.py", "bindings for tests alone"),

@@ -9,17 +9,19 @@ from __future__ import annotations
 import operator
 import re
 import tempfile
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from fuser._core import Scalar, Tensor
 from fuser.arguments import checked
 from fuser.cache import FusionCache, FusionExecutorCache, options_being
 from fuser.errors import UserError
 from fuser.layout import compute_tensor_descriptor
-from fuser.nvfuser.absent import BY_HAND, ONE_DEVICE, Namespace, refuse
+from fuser.nvfuser import tensor_methods as tensor_methods
+from fuser.nvfuser.absent import ONE_DEVICE, ONE_SCHEDULE, refuse
 from fuser.nvfuser.serialization import define_again
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from fuser.definition import FusionDefinition
     from fuser.fusion import Fusion
     from fuser.inspect.measure import Measured
+    from fuser.nvfuser.schedule.operators import SchedOperators
+    from fuser.nvfuser.schedule.run import KernelExecutor
 
 __all__ = [
     "LegacyDefinition",
@@ -48,6 +52,8 @@ class LegacyDefinition:
 
     _debug_output: str | None = None
     _profile: Measured | None = None
+    _ke: KernelExecutor | None = None
+    _prepared: OrderedDict[Any, Any] | None = None  # schedules by layout and size of the inputs
     fec: FusionExecutorCache
     fusion: Fusion
 
@@ -65,37 +71,62 @@ class LegacyDefinition:
         )
 
     def schedule(self) -> None:
-        """Hand-written schedules are refused: execute() of a subclass that overrides this method
-        raises Unsupported `by-hand-1` unless override_user_schedule=True.
+        """Schedules the definition by hand in a subclass, with fd.sched and the methods of tensors;
+        `fd.schedule = function` does so without a subclass. execute() calls it once for each layout
+        and size of the inputs. A schedule never changes values: kernels follow it where their plans
+        have a counterpart. fd.sched.report(inputs) says where.
         """
-        refuse("fd.schedule()", BY_HAND, "by-hand-1")
+        refuse(
+            "fd.schedule()",
+            "expected a subclass of FusionDefinition that overrides it\n"
+            "  hint: fd.manual_execute(inputs) runs a schedule made by methods of tensors",
+            "subclass-1",
+        )
 
     def multidevice_schedule(self) -> None:
         """Raises Unsupported `devices-1`; so does execute() of a subclass that overrides it."""
         refuse("fd.multidevice_schedule()", ONE_DEVICE, "devices-1")
 
     def _overrides(self, method: str) -> bool:
-        return getattr(type(self), method) is not getattr(LegacyDefinition, method)
+        """True if a subclass, or an attribute of the instance, replaces a method."""
+        inherited = getattr(type(self), method) is getattr(LegacyDefinition, method)
+        return not inherited or method in vars(self)
 
-    def _check_schedules(self, overridden: bool) -> None:
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name == "schedule":
+            super().__setattr__("_run", None)  # the next run asks for the schedule
+
+    def _check_schedules(self) -> None:
         if self._overrides("multidevice_schedule"):
             LegacyDefinition.multidevice_schedule(self)
-        if self._overrides("schedule") and not overridden:
-            refuse(
-                f"{type(self).__name__}.schedule()",
-                f"{BY_HAND}\n  hint: execute(inputs, override_user_schedule=True) leaves it out",
-                "by-hand-1",
+
+    def _run_by_hand(self) -> Callable[..., Any]:
+        """Executor.execute under the schedule() of this definition."""
+        from fuser.nvfuser.schedule.run import run_of
+
+        return run_of(self)
+
+    @property
+    def sched(self) -> SchedOperators:
+        """The primitives of schedules by hand, and nvFuser's schedulers."""
+        from fuser.nvfuser.schedule.graph import schedule_of
+        from fuser.nvfuser.schedule.operators import SchedOperators
+
+        return SchedOperators(schedule_of(self.fusion.builder), lambda: self.fusion)
+
+    @property
+    def ke(self) -> KernelExecutor:
+        """The executor of the last manual_execute(). Raises UserError `by-hand-executor` before the
+        first one.
+        """
+        if self._ke is None:
+            raise UserError(
+                "fd.ke: expected an earlier manual_execute(), got none\n"
+                "  hint: fd.manual_execute(inputs), or fd.fec for runs without a schedule",
+                rule="by-hand-executor",
             )
-
-    @property
-    def sched(self) -> Namespace:
-        """Calls of its attributes raise Unsupported `by-hand-1`."""
-        return Namespace("fd.sched", BY_HAND, "by-hand-1")
-
-    @property
-    def ke(self) -> NoReturn:
-        """Kernel of a hand-written schedule: raises Unsupported `by-hand-1`."""
-        refuse("fd.ke", BY_HAND, "by-hand-1")
+        return self._ke
 
     # ---- looking
 
@@ -163,25 +194,43 @@ class LegacyDefinition:
             )
         return self._profile
 
+    # ---- schedules by hand
+
+    def manual_execute(
+        self, inputs: Sequence[Any], heuristic_params: Any = None
+    ) -> list[torch.Tensor]:
+        """Runs the definition by the schedule that the methods of its tensors made, or by the
+        parameters of schedule.compute_heuristics(). Values are those of execute(). fd.ke.report
+        says which primitives the kernels follow.
+
+        Raises UserError `by-hand-threads` for a block of more than 1024 threads,
+        `by-hand-vectorize` for a vectorized axis that is not the innermost one of a copy, and the
+        errors of execute().
+        """
+        from fuser.nvfuser.schedule.run import execute, manual_execute
+
+        self._ke = manual_execute(self, inputs, heuristic_params)
+        assert self._ke.report is not None, "manual_execute() compiles"
+        found: list[torch.Tensor] = execute(self, inputs, None, self._ke.report)
+        return found
+
+    def manual_validate(
+        self, inputs: Sequence[Any], reference_outputs: Sequence[torch.Tensor] | None = None
+    ) -> list[torch.Tensor]:
+        """validate() for manual_execute(). Raises the errors of both."""
+        from fuser.debug.validation import validate
+        from fuser.nvfuser.schedule.run import manual_execute
+
+        self._ke = manual_execute(self, inputs, None)
+        assert self._ke.report is not None, "manual_execute() compiles"
+        plan = self._ke.report.as_plans
+        return validate(cast("FusionDefinition", self), inputs, reference_outputs, plan=plan)
+
     # ---- refused
 
     def segment(self, inputs: Sequence[Any]) -> NoReturn:
         """Raises Unsupported `by-hand-1`; fuser.explain(fd, inputs) shows the kernels."""
-        refuse(
-            "fd.segment()",
-            "a definition is cut into kernels by execute()\n  hint: fuser.explain(fd, inputs)",
-            "by-hand-1",
-        )
-
-    def manual_execute(self, inputs: Sequence[Any], heuristic_params: Any = None) -> NoReturn:
-        """Raises Unsupported `by-hand-1`."""
-        refuse("fd.manual_execute()", BY_HAND, "by-hand-1")
-
-    def manual_validate(
-        self, inputs: Sequence[Any], reference_outputs: Sequence[torch.Tensor] | None = None
-    ) -> NoReturn:
-        """Raises Unsupported `by-hand-1`."""
-        refuse("fd.manual_validate()", BY_HAND, "by-hand-1")
+        refuse("fd.segment()", ONE_SCHEDULE, "by-hand-1")
 
 
 @contextmanager

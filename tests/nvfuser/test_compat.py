@@ -36,13 +36,6 @@ class Doubled(FusionDefinition):
         self.add_output(self.ops.relu(x) * self.factor)
 
 
-class Scheduled(Doubled):
-    """Has a schedule() method."""
-
-    def schedule(self) -> None:
-        self.sched.split(0, 0, 4)
-
-
 class OverDevices(Doubled):
     """Has a multidevice_schedule() method."""
 
@@ -88,29 +81,15 @@ def test_a_definition_that_raises_leaves_nothing_behind() -> None:
     assert fd.execute([X])[0].equal(2 * X.relu())
 
 
-def test_a_schedule_by_hand_is_refused_or_left_out() -> None:
-    fd = Scheduled(X)
-    with pytest.raises(Unsupported, match="override_user_schedule=True") as caught:
-        fd.execute([X])
-    assert caught.value.rule == "by-hand-1"
-    assert fd.execute([X], override_user_schedule=True)[0].equal(2 * X.relu())
-    with pytest.raises(Unsupported):
-        fd.execute([X])
-
-
 @pytest.mark.parametrize(
     ("use", "rule"),
     [
         (lambda: OverDevices(X).execute([X]), "devices-1"),
         (lambda: FusionDefinition(use_multidevice_executor=True), "devices-1"),
         (lambda: FusionDefinition(backend_type=fuser.CommunicatorBackend.nccl), "devices-1"),
-        (lambda: Doubled(X).sched.merge(0, 0), "by-hand-1"),
-        (lambda: Doubled(X).ke, "by-hand-1"),
         (lambda: Doubled(X).segment([X]), "by-hand-1"),
-        (lambda: Doubled(X).manual_execute([X]), "by-hand-1"),
-        (lambda: Doubled(X).manual_validate([X]), "by-hand-1"),
         (lambda: FusionDefinition().definition(), "subclass-1"),
-        (lambda: FusionDefinition().schedule(), "by-hand-1"),
+        (lambda: FusionDefinition().schedule(), "subclass-1"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
