@@ -122,18 +122,27 @@ class FusionExecutorCache:
         inputs: Sequence[Any] | None = None,
         intrinsic_code: bool = False,
         device: Any = None,
+        *,
+        plan: Any = None,
     ) -> str:
         """CUDA C of the kernels for `inputs` (default: of the last run), including their helper
-        functions if `intrinsic_code`.
+        functions if `intrinsic_code`. `plan` is a plan in the executor's form.
         """
-        kernels = self._kernels(inputs, device)
+        kernels = self._kernels(inputs, device, plan)
         return "\n".join(kernel_text(kernel.text, intrinsic_code) for kernel in kernels) or _NONE
 
     def get_scheduled_ir(
-        self, inputs: Sequence[Any], tensor_transforms: bool = False, device: Any = None
+        self,
+        inputs: Sequence[Any],
+        tensor_transforms: bool = False,
+        device: Any = None,
+        *,
+        plan: Any = None,
     ) -> str:
-        """The schedules of the kernels for `inputs`; with `tensor_transforms` also their plans."""
-        return self._schedules(inputs, tensor_transforms, device)
+        """The schedules of the kernels for `inputs`; with `tensor_transforms` also their plans.
+        `plan` is a plan in the executor's form.
+        """
+        return self._schedules(inputs, tensor_transforms, device, plan)
 
     def get_most_recent_scheduled_ir(self, tensor_transforms: bool = False) -> str:
         """The schedules of the kernels of the last run. Raises UserError `last-run-1` before the
@@ -145,16 +154,20 @@ class FusionExecutorCache:
         """Raises Unsupported `devices-1`."""
         refuse("fec.get_output_shardings()", ONE_DEVICE, "devices-1")
 
-    def _schedules(self, inputs: Sequence[Any] | None, with_plans: bool, device: Any) -> str:
+    def _schedules(
+        self, inputs: Sequence[Any] | None, with_plans: bool, device: Any, plan: Any = None
+    ) -> str:
         parts = []
-        for kernel in self._kernels(inputs, device):
+        for kernel in self._kernels(inputs, device, plan):
             parts.append(kernel.schedule)
             if with_plans:
                 parts.append(str(kernel.plan))
         return "\n".join(parts) or _NONE
 
-    def _kernels(self, inputs: Sequence[Any] | None, device: Any) -> list[Any]:
-        kernels: list[Any] = self.executor.kernels(inputs, device)
+    def _kernels(
+        self, inputs: Sequence[Any] | None, device: Any, plan: Any = None
+    ) -> list[Any]:
+        kernels: list[Any] = self.executor.kernels(inputs, device, plan)
         if inputs is None and not self.executor.has_run():
             raise UserError(
                 "expected an earlier call of execute(), got none\n"

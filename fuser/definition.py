@@ -436,7 +436,9 @@ class FusionDefinition(LegacyDefinition):
         return validate(self, inputs, reference_outputs, device=device, **kwargs)
 
     def plan(self, inputs: Sequence[Any]) -> Plans:
-        """The Plan of execute(inputs), or a tuple with a Plan per kernel. Compiles nothing."""
+        """The Plan of execute(inputs), or a tuple with a Plan per kernel, without the schedule() of
+        a subclass. Compiles nothing.
+        """
         plans = tuple(Plan(**fields) for fields in self.fec.executor.plans(inputs))
         return plans[0] if len(plans) == 1 else plans
 
@@ -485,9 +487,12 @@ class FusionDefinition(LegacyDefinition):
         device: torch.device | str | int | None = None,
     ) -> str:
         """CUDA C of the kernels for `inputs`, including their helper functions if `intrinsic_code`;
-        a comment if no kernel runs.
+        a comment if no kernel runs. The kernels follow the schedule() of a subclass unless
+        `override_user_schedule`.
         """
-        return self.fec.get_cuda_kernel(inputs, intrinsic_code, device)
+        made = self._schedule_on(inputs, device, override_user_schedule)
+        plan = None if made is None else made.fields
+        return self.fec.get_cuda_kernel(inputs, intrinsic_code, device, plan=plan)
 
     def last_cuda_code(
         self, intrinsic_code: bool = False, override_user_schedule: bool = False

@@ -37,10 +37,12 @@ class Fusion:
         return [*scalars, *self.builder.tensors()]
 
     def print_math(self, from_outputs_only: bool = True) -> None:
-        """Prints the whole definition. `from_outputs_only` is accepted for compatibility and
-        ignored.
+        """Prints the whole definition; under a schedule by hand, its tensors with their domains.
+        `from_outputs_only` is accepted for compatibility and ignored.
         """
-        print(self)
+        from fuser.nvfuser.schedule.graph import text_by_hand
+
+        print(text_by_hand(self.builder) or self)
 
     def print_kernel(
         self, inputs: Sequence[Any] | None = None, *, compile_params: Any = None

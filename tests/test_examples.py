@@ -19,6 +19,7 @@ PROMISES = {
     "new_normalization": "fusion breaks: none",
     "normalizations": "Layer norm on",
     "reading_a_report": "materialized for",
+    "schedule_by_hand": "threads_x=128 instead of",
     "scripted_model": "kernels of ours ran",
 }
 

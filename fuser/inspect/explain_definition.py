@@ -50,6 +50,8 @@ class Explanation:
     apart: tuple[tuple[int, str], ...]  # fusion breaks: (tensor, reason)
     machine: Machine  # machine of the predicted times
     measured: Measured | None
+    # report of the schedule() of a subclass: fields of plans that follow it, and what does not
+    by_hand: str = ""
 
     @property
     def bytes(self) -> int:
@@ -66,7 +68,9 @@ class Explanation:
 
     def text(self, colours: bool = False) -> str:
         """The report as text, optionally with terminal colours."""
-        return "\n".join([*_steps_table(self, colours), *_sums(self), *_reasons(self, colours)])
+        lines = [*_steps_table(self, colours), *_sums(self), *_reasons(self, colours)]
+        by_hand = ["schedule by hand:", *self.by_hand.splitlines()] if self.by_hand else []
+        return "\n".join([*lines, *by_hand])
 
 
 def arguments_of(inputs: Sequence[Any]) -> list[Any]:
@@ -80,6 +84,8 @@ def explain_definition(
 ) -> Explanation:
     """The Explanation of fd.execute(inputs); see explain()."""
     steps, ideal, apart, ordinal = fd.fec.executor.explain(inputs, device)
+    made = fd._schedule_on(inputs, device, False)
+    plans = iter(() if made is None else made.plan_texts)
     machine = machine_of(ordinal)
     times = measure(fd, inputs, device) if measured else None
     us: Sequence[float | None] = [None] * len(steps)
@@ -88,6 +94,7 @@ def explain_definition(
     found = []
     for (kind, name, plan, reads, writes, computes, slots), step_us in zip(steps, us, strict=True):
         moved = sum(count for _, count in (*reads, *writes))
+        plan = next(plans, plan) if plan else plan
         found.append(
             Step(
                 *(kind, name, plan, _uses(reads), _uses(writes), tuple(computes)),
@@ -96,7 +103,7 @@ def explain_definition(
                 measured_us=step_us,
             )
         )
-    return Explanation(tuple(found), ideal, tuple(apart), machine, times)
+    return Explanation(tuple(found), ideal, tuple(apart), machine, times, str(made or ""))
 
 
 def _uses(pairs: Sequence[tuple[int, int]]) -> tuple[Use, ...]:

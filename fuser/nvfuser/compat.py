@@ -101,6 +101,14 @@ class LegacyDefinition:
         if self._overrides("multidevice_schedule"):
             LegacyDefinition.multidevice_schedule(self)
 
+    def _schedule_on(self, inputs: Sequence[Any], device: Any, overridden: bool) -> Any:
+        """The Prepared schedule() on these inputs; None without one."""
+        if overridden or not self._overrides("schedule"):
+            return None
+        from fuser.nvfuser.schedule.run import prepared
+
+        return prepared(self, inputs, device)
+
     def _run_by_hand(self) -> Callable[..., Any]:
         """Executor.execute under the schedule() of this definition."""
         from fuser.nvfuser.schedule.run import run_of
@@ -165,8 +173,12 @@ class LegacyDefinition:
         override_user_schedule: bool = False,
         device: torch.device | str | int | None = None,
     ) -> str:
-        """fd.fec.get_scheduled_ir(inputs, tensor_transforms)."""
-        return self.fec.get_scheduled_ir(inputs, tensor_transforms, device)
+        """fd.fec.get_scheduled_ir(inputs, tensor_transforms), under the schedule() of a subclass
+        unless `override_user_schedule`.
+        """
+        made = self._schedule_on(inputs, device, override_user_schedule)
+        plan = None if made is None else made.fields
+        return self.fec.get_scheduled_ir(inputs, tensor_transforms, device, plan=plan)
 
     def debug_output(self) -> str:
         """Output of FUSER_DUMP during the last execute(..., capture_debug_output=True); cached

@@ -70,7 +70,7 @@ def test_device(run: Run) -> None:
 a, b = _core.cuda_device(0), _core.cuda_device(1)
 print(_core.cuda_driver_version(), a, b.name, b.ordinal, a == b)
 print(a.threads_per_sm, a.blocks_per_sm, a.registers_per_sm, a.clusters)
-print(a.shared_per_sm, a.shared_per_block, a.bandwidth, a.cooperative, a.host)
+print(a.shared_per_sm, a.shared_per_block, a.bandwidth, a.cooperative, a.emulated)
 """)
     assert out.splitlines() == [
         "12080 NVIDIA Fake 0 (sm_90, 132 SMs, 60 MB L2, 4916 GB/s) NVIDIA Fake 1 1 True",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 from fuser._core import Builder, Tensor
@@ -91,12 +90,13 @@ class ScheduledFusion:
             rule="by-hand-tensor",
         )
 
-    def consumers(self, view: View) -> Iterator[tuple[TensorView, Edge]]:
-        """The tensors that read `view`, each with its edge."""
-        for other in self.views:
-            for edge in other.operands:
-                if edge.producer is view:
-                    yield other, edge
+    def consumers(self) -> dict[View, list[tuple[View, Edge]]]:
+        """The tensors that read each tensor, with their edges."""
+        found: dict[View, list[tuple[View, Edge]]] = {view: [] for view in self.views}
+        for view in self.views:
+            for edge in view.operands:
+                found[edge.producer].append((view, edge))
+        return found
 
     def new_view(self, like: View, op: str, before: bool) -> TensorView:
         """A tensor with the values of `like`, placed before or after it."""
@@ -104,6 +104,15 @@ class ScheduledFusion:
         places = [i for i, view in enumerate(self.views) if view is like]
         self.views.insert(places[0] + (not before), made)
         return made
+
+    def __str__(self) -> str:
+        """The definition under the schedule: each tensor with its op and its transforms."""
+        inputs = [f"  {view}" for view in self.views if view.is_input]
+        outputs = [f"  {view}" for view in self.views if view.is_output]
+        ops = [f"{view}\n   = {view.definition()};" for view in self.views if view.operands]
+        transforms = [view.transforms_text() for view in self.views]
+        lines = ["Inputs:", *inputs, "Outputs:", *outputs, "", "%kernel {", *ops, ""]
+        return "\n".join([*lines, "TransformPrinter :", *transforms, "} // %kernel", ""])
 
     # ---- from the definition
 
@@ -148,11 +157,11 @@ def _related(record: dict[str, Any], producer: View, place: int) -> tuple[Any, .
     if kind in _UNRELATED:
         return ()
     if kind == "Broadcast":
-        kept = [d for d, new in enumerate(record["is_broadcast"]) if not new]
+        kept = [d for d, new in enumerate(record["is_broadcast_dim"]) if not new]
         return tuple(zip(dims, kept, strict=True))
     if kind == "Squeeze":
         return tuple((d, i) for i, d in enumerate(d for d in dims if d not in record["dims"]))
-    if kind == "TakeAlongAxis" and place == 0:
+    if kind == "Unfold" or (kind == "TakeAlongAxis" and place == 0):
         dims.remove(record["dim"])
     elif kind == "Pointwise" and rank != len(record["shape"]):
         return ()
@@ -234,6 +243,12 @@ def schedule_of(builder: Builder) -> ScheduledFusion:
         found = _schedules[builder] = ScheduledFusion(builder)
     found.sync()
     return found
+
+
+def text_by_hand(builder: Builder) -> str | None:
+    """The definition under its schedule as text; None without a schedule."""
+    found = _schedules.get(builder)
+    return str(found) if found is not None and found.primitives else None
 
 
 def set_schedule(builder: Builder, fusion: ScheduledFusion) -> None:

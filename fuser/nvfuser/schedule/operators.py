@@ -265,7 +265,7 @@ class SchedOperators:
 
     def user_schedule_ir(self) -> str:
         """The definition under the schedule: each tensor with its op and its transforms."""
-        return text_of(self._scheduled)
+        return str(self._scheduled)
 
     def report(self, inputs: Sequence[Any]) -> str:
         """The plans that follow the schedule for `inputs`, field by field with the binding that it
@@ -353,23 +353,3 @@ class SchedOperators:
         params = _parameters(run, wanted, "schedule")
         _note(self._scheduled, scheduler_named(wanted, "schedule"))
         return params
-
-
-def text_of(fusion: ScheduledFusion) -> str:
-    """A scheduled definition as text, in the form of nvFuser's."""
-    inputs = [f"  {view}" for view in fusion.views if view.is_input]
-    outputs = [f"  {view}" for view in fusion.views if view.is_output]
-    ops = [f"{view}\n   = {view.definition()};" for view in fusion.views if view.operands]
-    transforms = [view.transforms_text() for view in fusion.views]
-    lines = [
-        "Inputs:",
-        *inputs,
-        "Outputs:",
-        *outputs,
-        "",
-        "%kernel {",
-        *ops,
-        "",
-        "TransformPrinter :",
-    ]
-    return "\n".join([*lines, *transforms, "} // %kernel", ""])

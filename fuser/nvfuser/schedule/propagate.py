@@ -18,7 +18,7 @@ from fuser.nvfuser.schedule.domains import (
     ancestors,
 )
 from fuser.nvfuser.schedule.types import ParallelType
-from fuser.nvfuser.schedule.views import View
+from fuser.nvfuser.schedule.views import Edge, View
 
 if TYPE_CHECKING:
     from fuser.nvfuser.schedule.graph import ScheduledFusion
@@ -45,14 +45,19 @@ class Step:
         return self.source.transforms
 
 
-def steps_from(view: View) -> Iterator[Step]:
-    """The edges between a tensor and its producers and consumers that map an axis."""
+Users = dict[View, list[tuple[View, Edge]]]
+
+
+def steps_from(view: View, users: Users) -> Iterator[Step]:
+    """The edges between a tensor and its producers and consumers that map an axis. `users` has the
+    consumers of every tensor.
+    """
     for edge in view.operands:
         base = view.get_root_domain()
         pairs = {base[c]: edge.producer.kept()[p] for p, c in edge.dims}
         if pairs:
             yield Step(view, edge.producer, pairs, True)
-    for consumer, edge in view.fusion.consumers(view):
+    for consumer, edge in users[view]:
         base = consumer.get_root_domain()
         pairs = {view.kept()[p]: base[c] for p, c in edge.dims}
         if pairs:
@@ -66,9 +71,10 @@ def spanning_tree(reference: View, within: Iterable[View] | None = None) -> Iter
     known[reference].update(reference.logical)
     order = itertools.count()  # edges of equal rank are taken in order
     waiting: list[tuple[int, int, Step, set[IterDomain]]] = []
+    users = reference.fusion.consumers()
 
     def add_edges(view: View) -> None:
-        for step in steps_from(view):
+        for step in steps_from(view, users):
             kept = {t for s, t in step.pairs.items() if s in known[view]}
             transforms = step.target.root_transforms
             kept |= {a for a in step.target.logical if ancestors(a, transforms) & kept}
@@ -269,10 +275,10 @@ def _own_limit(view: View) -> int:
     return len(view.loop)
 
 
-def inline_limit(view: View) -> int:
+def inline_limit(view: View, users: Users) -> int:
     """Largest number of outer loops that a tensor shares with all of its consumers."""
     limit = _own_limit(view)
-    for step in steps_from(view):
+    for step in steps_from(view, users):
         if step.to_producer:
             continue
         mapping = match(step)
@@ -300,7 +306,8 @@ def inline_most(fusion: ScheduledFusion, selected: Sequence[View] = ()) -> None:
     """
     names = tuple(view.name for view in selected)
     fusion.log(Primitive("inline_most", "schedule", (("selected_tensors", names),)))
-    _set_inlined(fusion, {view: inline_limit(view) for view in selected or fusion.views})
+    users = fusion.consumers()
+    _set_inlined(fusion, {view: inline_limit(view, users) for view in selected or fusion.views})
 
 
 def inline_at(
@@ -311,7 +318,8 @@ def inline_at(
     unless `best_effort` takes the nearest one.
     """
     count = _outer(reference, pos, "inline_at")
-    limits = {view: inline_limit(view) for view in selected or reference.fusion.views}
+    users = reference.fusion.consumers()
+    limits = {view: inline_limit(view, users) for view in selected or reference.fusion.views}
     limit = limits.get(reference, count)
     if count > limit and not best_effort:
         raise UserError(

@@ -98,7 +98,8 @@ def cache_after(view: View, uses: Sequence[View] = ()) -> TensorView:
     UserError `by-hand-cache` for a tensor without consumers, e.g. a result, and for one that is
     inlined already.
     """
-    consumers = [pair for pair in view.fusion.consumers(view) if not uses or pair[0] in uses]
+    consumers = view.fusion.consumers()[view]
+    consumers = [pair for pair in consumers if not uses or pair[0] in uses]
     if not consumers:
         raise UserError(
             f"{view.name}.cache_after(): expected a tensor with consumers, got {view}\n"
@@ -118,7 +119,7 @@ def cache_fork(view: View) -> TensorView:
     """Returns a copy of `view` that is the output in its place, for an output that other tensors
     read. Raises UserError `by-hand-cache` for another tensor.
     """
-    if not view.is_output or next(view.fusion.consumers(view), None) is None:
+    if not view.is_output or not view.fusion.consumers()[view]:
         raise UserError(
             f"{view.name}.cache_fork(): expected an output that other tensors read, got {view}\n"
             "  hint: cache_before() serves other outputs, cache_after() other tensors",

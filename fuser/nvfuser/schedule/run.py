@@ -76,6 +76,13 @@ class Prepared:
             return None
         return self.plans[0] if len(self.plans) == 1 else self.plans
 
+    @property
+    def plan_texts(self) -> list[str]:
+        """The plans as explanations print them: "pointwise(threads=128, vector=4)"."""
+        rows = [{k: v for k, v in plan.items() if k != "scheduler"} for plan in self.plans]
+        shown = [", ".join(f"{name}={value}" for name, value in row.items()) for row in rows]
+        return [f"{p.scheduler}({fields})" for p, fields in zip(self.plans, shown, strict=True)]
+
     def __str__(self) -> str:
         lines = []
         for i, (name, plan) in enumerate(zip(self.names, self.plans, strict=True)):
@@ -220,19 +227,25 @@ def run_of(fd: Any) -> Callable[..., Any]:
     def run(inputs: Sequence[Any], device: Any = None, plan: Any = None) -> Any:
         if plan is not None:
             return fd.fec.executor.execute(inputs, device, plan)
-        known = fd._prepared = fd._prepared or OrderedDict()
-        key = _key(fd, inputs, device)
-        if key in known:
-            known.move_to_end(key)
-        else:
-            known[key] = _scheduled(fd, inputs, device)
-            while len(known) > _MOST_PREPARED:
-                known.popitem(last=False)
-        fusion, made = known[key]
-        set_schedule(fd._builder, fusion)
-        return execute(fd, inputs, device, made)
+        return execute(fd, inputs, device, prepared(fd, inputs, device))
 
     return run
+
+
+def prepared(fd: Any, inputs: Sequence[Any], device: Any) -> Prepared:
+    """The schedule() of a definition on these inputs. Afterwards fd.sched shows it."""
+    known = fd._prepared = fd._prepared or OrderedDict()
+    key = _key(fd, inputs, device)
+    if key in known:
+        known.move_to_end(key)
+    else:
+        known[key] = _scheduled(fd, inputs, device)
+        while len(known) > _MOST_PREPARED:
+            known.popitem(last=False)
+    fusion, made = known[key]
+    set_schedule(fd._builder, fusion)
+    assert isinstance(made, Prepared), "the cache holds what _scheduled() returns"
+    return made
 
 
 def _key(fd: Any, inputs: Sequence[Any], device: Any) -> Any:

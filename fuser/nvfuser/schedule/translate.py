@@ -219,6 +219,9 @@ def _serial_steps(
 
 def _memory(plan: Plan, views: Sequence[View], requests: Requests) -> None:
     """Requests of tensors in shared memory: a persistent row, or the tile of a transpose."""
+    for view in views:
+        if view.memory.name in ("tensor", "symmetric"):
+            requests.kept.append(f"{view.name}: fuser has no {view.memory.name} memory")
     shared = [view for view in views if view.memory is MemoryType.shared]
     if not shared:
         return

@@ -418,6 +418,33 @@ def test_a_definition_is_freed_with_its_schedule(rng: np.random.Generator) -> No
 # ---- reports
 
 
+def test_inspection_follows_the_schedule(rng: np.random.Generator) -> None:
+    x = normal(rng, 64, 4096).abs()
+    fd = Norm(x)
+    planned, explained = fuser.explain(Norm(x, threads=1), x), fuser.explain(fd, x)
+    assert fd.calls == 1
+    assert "threads_x=256, threads_y=1, unroll=4" in explained.steps[0].plan
+    assert "\nschedule by hand:\nkernel 0, " in str(explained)
+    assert explained.steps[0].plan.count("=") == planned.steps[0].plan.count("=")
+    text = fd.scheduled_fusion_ir_for([x], tensor_transforms=True)
+    assert explained.steps[0].plan in text
+    overridden = fd.scheduled_fusion_ir_for([x], override_user_schedule=True)
+    assert overridden != fd.scheduled_fusion_ir_for([x])
+    assert fd.cuda_code_for([x]) != fd.cuda_code_for([x], override_user_schedule=True)
+    fd.execute([x])
+    assert fd.last_cuda_code() == fd.cuda_code_for([x])
+    assert fd.calls == 1
+
+
+def test_definitions_print_their_schedule(capsys: pytest.CaptureFixture[str]) -> None:
+    fd, _, y = defined(lambda fd, x: fd.ops.relu(x), torch.ones(8, 64))
+    fd.fusion.print_math()
+    assert capsys.readouterr().out == f"{fd!r}\n"
+    y.split(1, 16)
+    fd.fusion.print_math()
+    assert "by factor 16" in capsys.readouterr().out
+
+
 def test_one_line_goes_to_the_log(
     rng: np.random.Generator, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
