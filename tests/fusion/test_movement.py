@@ -11,10 +11,10 @@ import pytest
 import torch
 
 import fuser
-from fuser import FusionDefinition, ShapeError, _core
+from fuser import FusionDefinition, ShapeError, _core, _core_testing
 from fuser.ops.reference import MOVEMENTS
 
-OPS: dict[str, list[str]] = _core.ir_testing.movement_ops()
+OPS: dict[str, list[str]] = _core_testing.ir.movement_ops()
 
 # By op: sizes of an operand, the call, and torch's function.
 Calls = list[tuple[list[int], dict[str, Any], Callable[[torch.Tensor], torch.Tensor]]]

@@ -8,7 +8,7 @@ import math
 import pytest
 import torch
 
-from fuser import DataType, FusionDefinition, _core
+from fuser import DataType, FusionDefinition, _core, _core_testing
 from fuser.ops.reference import REDUCTIONS, REFERENCES
 
 
@@ -74,7 +74,7 @@ def test_every_reduction_of_the_frontend_has_one() -> None:
     x = fd.define_tensor([2, 3], dtype=DataType.Int)
     for name in REDUCTIONS:
         fd.ops.reduction(name, x, [1])
-    rows = {row.name for row in _core.ir_testing.reduction_rows()}
+    rows = {row.name for row in _core_testing.ir.reduction_rows()}
     assert rows - set(REDUCTIONS) == {"welford", "online_softmax"}
 
 
