@@ -30,11 +30,11 @@ int add_group(Specialized& specialized, Refined refined, OutputOrders& orders, D
   Group& g = specialized.groups.emplace_back();
   g.problem = make_problem(specialized.fusion, std::move(refined), specialized.layouts,
                            specialized.in_place, orders);
-  if (kind == Device::Kind::Cpu) g.scheduler = choose_cpu(g.problem, g.match);
-  if (!g.scheduler) g.scheduler = &choose(g.problem, g.match);
-  for (const Axis& a : g.problem.refined.axes) g.extent_slots.push_back(g.sizes.add(a.extent));
-  for (const Guard& f : g.match.guards) g.guard_slots.push_back(g.sizes.add(f.value));
-  for (Expr e : g.match.extents) g.bucket_slots.push_back(g.sizes.add(e));
+  if (kind == Device::Kind::Cpu) g.scheduler = choose_cpu(g.problem);
+  if (!g.scheduler) g.scheduler = &choose(g.problem);
+  g.guards.exprs = Exprs::on_top_of(g.problem.refined.exprs);
+  for (const Axis& a : g.problem.refined.axes)
+    g.extent_slots.push_back(g.guards.program.add(a.extent));
   for (const Store& s : g.problem.refined.stores) g.store_axes.push_back(axes_of(s.at));
   return static_cast<int>(specialized.groups.size()) - 1;
 }
@@ -128,10 +128,10 @@ namespace {
 
 }  // namespace
 
-GroupSizes group_sizes(Group& group, const Arguments& arguments, int64_t largest) {
+GroupSizes group_sizes(const Group& group, const Arguments& arguments, int64_t largest) {
   GroupSizes out;
-  thread_local std::vector<int64_t> values;
-  group.sizes.run(SizeLeaf{arguments}, values);
+  std::vector<int64_t>& values = out.sizes.values;
+  group.guards.program.run(SizeLeaf{arguments}, values);
   AxisSet no_elements = 0;
   int64_t elements = 1;
   bool many = false;
@@ -150,31 +150,29 @@ GroupSizes group_sizes(Group& group, const Arguments& arguments, int64_t largest
   if (out.empty) return out;
   // Reject element counts that exceed any memory, because later products would overflow.
   if (!no_elements && (many || elements > int64_t{1} << 59)) raise_uncountable(group, out.extents);
-  out.hints.truth.reserve(group.guard_slots.size());
-  for (size_t i = 0; i < group.guard_slots.size(); ++i)
-    out.hints.truth.push_back(values[group.guard_slots[i]] % group.match.guards[i].divisor == 0);
-  out.hints.fission = group.fission_kind;
-  out.hints.buckets.reserve(group.bucket_slots.size());
-  out.hints.aligned.reserve(group.problem.buffers.size());
-  for (int slot : group.bucket_slots) out.hints.buckets.push_back(bucket_of(values[slot]));
+  out.sizes.aligned.reserve(group.problem.buffers.size());
   // Threads past the end still compute an index, so leave room for the largest block that a plan
   // may have. `largest` matters too: a few elements may belong to a larger range that has no
   // memory, e.g. of an arange or an expanded tensor.
   constexpr int64_t limit = (int64_t{1} << 31) - (1 << 21);
-  out.hints.index64 = many || elements >= limit || largest >= limit;
+  out.index64 = many || elements >= limit || largest >= limit;
   constexpr int64_t wave = 1 << 20;  // elements that a large GPU's resident threads hold with four
                                      // each
-  out.hints.one_wave = !many && elements > wave / 4 && elements <= wave;
+  out.sizes.one_wave = !many && elements > wave / 4 && elements <= wave;
   for (const BufferUse& b : group.problem.buffers) {
     if (b.input < 0) {
-      out.hints.aligned.push_back(true);  // allocators align to 16 bytes at least
+      out.sizes.aligned.push_back(true);  // allocators align to 16 bytes at least
       continue;
     }
     const TensorView& t = arguments.tensors[b.input];
-    out.hints.aligned.push_back(reinterpret_cast<uintptr_t>(t.data) % 16 == 0);
-    out.hints.index64 = out.hints.index64 || t.span() >= limit;
+    out.sizes.aligned.push_back(reinterpret_cast<uintptr_t>(t.data) % 16 == 0);
+    out.index64 = out.index64 || t.span() >= limit;
   }
   return out;
+}
+
+SizeHints hints_for(Group& group, GroupSizes& sizes, const Arguments& arguments) {
+  return {group.problem, group.fission_kind, group.guards, sizes.sizes, SizeLeaf{arguments}};
 }
 
 namespace {
@@ -182,20 +180,6 @@ namespace {
 // Appends the device that a kernel runs on, and the type of its indices.
 void append_place(int device, bool index64, Key& key) {
   key.push_back(uint64_t{device_key(device)} | uint64_t{index64} << 32);
-}
-
-void append_hints(const SizeHints& hints, Key& key) {
-  key.push_back(hints.one_wave);
-  for (const auto* bits : {&hints.truth, &hints.aligned}) {
-    for (size_t i = 0; i < bits->size(); ++i) {
-      if (i % 64 == 0) key.push_back(0);
-      key.back() |= uint64_t{(*bits)[i]} << (i % 64);
-    }
-  }
-  for (size_t i = 0; i < hints.buckets.size(); ++i) {
-    if (i % 8 == 0) key.push_back(0);
-    key.back() |= static_cast<uint64_t>(hints.buckets[i]) << (8 * (i % 8));
-  }
 }
 
 // Makes a variant from a plan: schedule, Kernel IR, text, and the sizes that a launch evaluates.
@@ -221,7 +205,7 @@ std::shared_ptr<const Variant> make_variant(Group& group, Plan plan, bool index6
   return made;
 }
 
-// Checks the resources of a changed plan. Sizes with equal hints may need a quarter more shared
+// Checks the resources of a changed plan. Sizes with equal answers may need a quarter more shared
 // memory, so the check includes that margin.
 void check_room(const Plan& planned, const Variant& made, const Arguments& arguments,
                 const Device& device) {
@@ -251,36 +235,34 @@ std::shared_ptr<const Variant> find_variant(Group& group, GroupSizes& sizes,
   const int device = arguments.device;
   thread_local Key seen;
   seen.clear();
-  append_place(device, sizes.hints.index64, seen);
-  append_hints(sizes.hints, seen);
-  if (!wanted) {
-    const auto it = group.by_hints.find(seen);
-    if (it != group.by_hints.end()) return it->second;
-  }
-  // Guards affect only the plan, so equal plans share a variant.
-  sizes.hints.guards = group.match.guards;
-  sizes.hints.extents = group.match.extents;
+  append_place(device, sizes.index64, seen);
+  GuardTree<std::shared_ptr<const Variant>>& planned_before = group.by_answers[seen];
+  if (!wanted)
+    if (const auto* known = planned_before.find(sizes.sizes)) return *known;
+  SizeHints hints = hints_for(group, sizes, arguments);
   Plan plan =
-      group.scheduler->plan(group.problem, sizes.hints, planning_device(device, *group.scheduler));
+      group.scheduler->plan(group.problem, hints, planning_device(device, *group.scheduler));
   if (plan.is_fission()) {
     FUSER_ASSERT(!group.fission.empty(), "a fission plan for a kernel without fission");
     auto made = std::make_shared<Variant>();
     made->plan = std::move(plan);
-    return group.by_hints[seen] = std::move(made);
+    planned_before.insert(hints.answers(), made);
+    return made;
   }
   Plan planned;
   if (wanted) {
     planned = std::move(plan);
     plan = changed_plan(group, planned, *wanted);
   }
+  // Answers affect only the plan, so equal plans share a variant.
   Key plan_key;
-  append_place(device, sizes.hints.index64, plan_key);
+  append_place(device, sizes.index64, plan_key);
   append_key(plan, plan_key);
   std::shared_ptr<const Variant>& variant = group.variants[plan_key];
-  if (!variant) variant = make_variant(group, std::move(plan), sizes.hints.index64);
+  if (!variant) variant = make_variant(group, std::move(plan), sizes.index64);
   if (wanted && !group.scheduler->for_cpu)
     check_room(planned, *variant, arguments, planning_device(device, *group.scheduler));
-  if (!wanted || prefer) group.by_hints[seen] = variant;
+  if (!wanted || prefer) planned_before.insert(hints.answers(), variant);
   return variant;
 }
 

@@ -2,9 +2,10 @@
 // Program of kernels.
 //
 // specialize_fusion() depends on layouts only, once per level-2 key. Variants of a kernel differ by
-// guards, alignment and index width. A launch record adds exact sizes. See signature.h.
+// answers to guards and index width. A launch record adds exact sizes. See signature.h.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <variant>
@@ -41,15 +42,13 @@ struct Variant {
 struct Group {
   Problem problem;
   const Scheduler* scheduler = nullptr;
-  MatchResult match;
-  IntProgram sizes;                                        // extents, guards and buckets
+  GuardSizes guards;                                       // extents, and sizes that guards ask for
   std::vector<int> extent_slots;                           // by axis
-  std::vector<int> guard_slots;                            // by guard
-  std::vector<int> bucket_slots;                           // by MatchResult::extents
   std::vector<AxisSet> store_axes;                         // by store
   std::map<Key, std::shared_ptr<const Variant>> variants;  // by plan, device and index width
-  // Variants by size hints: a new size with known hints needs no planning.
-  std::map<Key, std::shared_ptr<const Variant>> by_hints;
+  // Variants by the answers to guards, for a device and index width. A new size with known answers
+  // needs no planning.
+  std::map<Key, GuardTree<std::shared_ptr<const Variant>>> by_answers;
   // Kernels of the group's fission, as indices into Specialized::groups. They exchange temporaries,
   // and run instead of the group's kernel if the plan says so (`Plan::is_fission`). Empty if
   // `fission_kind` is None. One of them may have a fission itself.
@@ -61,7 +60,7 @@ struct Specialized {
   Fusion fusion;
   std::vector<LayoutClass> layouts;
   std::vector<bool> in_place;  // by output: stored straight into its alias input
-  std::vector<Group> groups;   // groups of a fission come after the group that they replace
+  std::deque<Group> groups;    // groups of a fission come after the group that they replace
   Program program;             // steps of the groups that belong to no fission
   Constraints constraints;
   IntProgram shapes;                          // sizes of the outputs
@@ -78,18 +77,21 @@ std::unique_ptr<Specialized> specialize_fusion(const Fusion& fusion,
                                                const std::vector<bool>& overlapping,
                                                Device::Kind kind, const KnownSizes& known = {});
 
-// Selects a group's variant: answers to guards and buckets, alignment of each buffer, index width.
+// Sizes that select a group's variant.
 struct GroupSizes {
   std::vector<int64_t> extents;  // by axis
-  SizeHints hints;               // answers; the questions are filled in when a plan is made
+  CallSizes sizes;               // values that guards read
+  bool index64 = false;          // indices need 64 bits
   bool empty = false;            // the group has nothing to store
 };
 // Returns the sizes of a group in this call. largest: result of largest_size().
-GroupSizes group_sizes(Group& group, const Arguments& arguments, int64_t largest);
+GroupSizes group_sizes(const Group& group, const Arguments& arguments, int64_t largest);
+// Returns the hints that the group's scheduler plans with. They refer to all three arguments.
+SizeHints hints_for(Group& group, GroupSizes& sizes, const Arguments& arguments);
 
 // Returns the variant for these sizes, planned and lowered but not yet loaded. `wanted` is the
 // user's plan or nullptr; it is ignored if the group's values are computed by fission. `prefer`:
-// use this variant for all sizes with these hints from now on.
+// use this variant for all sizes with these answers from now on.
 std::shared_ptr<const Variant> find_variant(Group& group, GroupSizes& sizes,
                                             const Arguments& arguments, const Plan* wanted,
                                             bool prefer);

@@ -381,7 +381,7 @@ std::string Executor::signature(const Arguments& arguments) {
         reinterpret_cast<uintptr_t>(arguments.tensors[i].data) % 16 == 0 ? " 16B" : " element");
   call.visit_running([&](int g) {
     out += text("; ", to_string(call.variants[g]->plan),
-                call.sizes[g].hints.index64 ? " index64" : " index32");
+                call.sizes[g].index64 ? " index64" : " index32");
   });
   return out;
 }

@@ -48,7 +48,7 @@ class Executor {
   void collect(const Arguments& arguments, const std::vector<Plan>& plans,
                std::vector<KernelText>& texts);
 
-  // Makes these plans the default for calls whose sizes have the hints of these arguments.
+  // Makes these plans the default for calls with the same answers to guards as these arguments.
   void prefer(const Arguments& arguments, const std::vector<Plan>& plans);
 
   void clear();

@@ -129,10 +129,23 @@ bool Exprs::Equal::operator()(Expr x, Expr y) const {
          x->args == y->args;
 }
 
-Expr Exprs::intern(ExprNode node) {
+Exprs Exprs::on_top_of(const Exprs& base) {
+  Exprs out;
+  out.base_ = &base;
+  out.first_ = base.first_ + static_cast<uint32_t>(base.nodes_.size());
+  return out;
+}
+
+Expr Exprs::find(const ExprNode& node) const {
+  if (base_)
+    if (Expr e = base_->find(node); e && e->id < first_) return e;
   const auto it = table_.find(&node);
-  if (it != table_.end()) return *it;
-  node.id = static_cast<uint32_t>(nodes_.size());
+  return it == table_.end() ? nullptr : *it;
+}
+
+Expr Exprs::intern(ExprNode node) {
+  if (Expr e = find(node)) return e;
+  node.id = first_ + static_cast<uint32_t>(nodes_.size());
   if (node.kind == ExprNode::Kind::Symbol) node.symbols = bit(node.symbol);
   for (Expr a : node.operands()) node.symbols |= a->symbols;
   nodes_.push_back(node);
@@ -460,6 +473,7 @@ Expr rewrite(Exprs& target, Expr root, const std::function<Expr(Expr)>& replace,
 }
 
 int IntProgram::add(Expr root) {
+  if (const auto known = slots_.find(root); known != slots_.end()) return known->second;
   visit(root, [&](Expr e) {
     if (slots_.count(e)) return;
     const bool integer = kind_of(e->dtype) == Kind::Bool || kind_of(e->dtype) == Kind::Int;
@@ -484,8 +498,14 @@ int IntProgram::add(Expr root) {
 }
 
 void IntProgram::run(const Leaf& leaf, std::vector<int64_t>& values) const {
+  values.clear();
+  resume(leaf, values);
+}
+
+void IntProgram::resume(const Leaf& leaf, std::vector<int64_t>& values) const {
+  const size_t first = values.size();
   values.resize(steps_.size());
-  for (size_t i = 0; i < steps_.size(); ++i) {
+  for (size_t i = first; i < steps_.size(); ++i) {
     const Step& s = steps_[i];
     switch (s.kind) {
       case ExprNode::Kind::Constant:

@@ -88,6 +88,9 @@ class Exprs {
   Exprs(Exprs&&) = default;
   Exprs& operator=(Exprs&&) = default;
   Exprs(const Exprs&) = delete;
+  // Returns an arena on top of `base`. It finds the nodes that `base` holds now, and adds new nodes
+  // to itself, so that `base` stays unchanged. `base` must outlive it at the same address.
+  static Exprs on_top_of(const Exprs& base);
 
   Expr constant(int64_t value) { return constant(DType::Int64, {.integer = value}); }
   Expr constant(DType dtype, Number value);
@@ -114,6 +117,7 @@ class Exprs {
   size_t size() const { return nodes_.size(); }
 
  private:
+  Expr find(const ExprNode& node) const;  // nullptr: no such node
   Expr intern(ExprNode node);
   Expr fold_integer(Op op, Expr a, Expr b);  // nullptr: nothing to fold
   Expr in_order(Op op, Expr a, Expr b);      // normal form of a sum or product
@@ -126,6 +130,8 @@ class Exprs {
   };
   std::deque<ExprNode> nodes_;
   std::unordered_set<Expr, Hash, Equal> table_;
+  const Exprs* base_ = nullptr;
+  uint32_t first_ = 0;  // id of the first node; nodes of the base have lower ids
 };
 
 // Returns the factors of a product, in order. An expression that is no product is its only factor.
@@ -167,6 +173,8 @@ class IntProgram {
   // leaf(symbol, a, b) returns the value of a leaf.
   using Leaf = std::function<int64_t(Symbol, int, int)>;
   void run(const Leaf& leaf, std::vector<int64_t>& values) const;
+  // Appends the values of the slots that were added after run() or resume() filled `values`.
+  void resume(const Leaf& leaf, std::vector<int64_t>& values) const;
 
  private:
   struct Step {

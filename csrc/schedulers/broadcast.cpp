@@ -31,7 +31,7 @@ struct Columns {
 
 // Collapses all axes into two dims: the innermost axes that all accesses address by one index (K),
 // and the remaining axes (R). nullopt if the axes do not collapse or the ratio is too small.
-std::optional<Columns> columns_of(Problem& p) {
+std::optional<Columns> columns_of(const Problem& p) {
   Dims runs = collapse(p, p.order, all_accesses(p));
   if (runs.size() != 2) return std::nullopt;
   Columns c{.dims = {std::move(runs[1]), std::move(runs[0])}};
@@ -58,26 +58,23 @@ std::optional<Columns> columns_of(Problem& p) {
 
 }  // namespace
 
-MatchResult match_broadcast(Problem& p) {
-  MatchResult match;
+MatchResult match_broadcast(const Problem& p) {
   if (p.reduced) return refuse("broadcast-1", "the kernel has reductions");
-  const auto c = columns_of(p);
-  if (!c) return refuse("broadcast-2", "the kernel reads too little data that is shared by rows");
-  guard_vectors(p, match, c->dims[K], c->vector);
-  match.extents = {extent_of(p, c->dims[K])};
-  return match;
+  if (!columns_of(p))
+    return refuse("broadcast-2", "the kernel reads too little data that is shared by rows");
+  return accept;
 }
 
-Plan plan_broadcast(Problem& p, const SizeHints& hints, const Device&) {
+Plan plan_broadcast(const Problem& p, SizeHints& hints, const Device&) {
   const Columns c = *columns_of(p);
+  Expr width = extent_of(p, hints.exprs(), c.dims[K]);
   int vector = c.vector;
   AccessSet vectorized;
-  if (hints.divides(extent_of(p, c.dims[K]), vector))
+  if (hints.divides(width, vector))
     vectorized = vectorized_accesses(p, ~AxisSet{0}, c.dims[K], hints, vector);
   if (vectorized.empty()) vector = 1;
   int threads_x = 1;
-  while (threads_x < warp && int64_t{threads_x} * vector < hints.at_most(extent_of(p, c.dims[K])))
-    threads_x *= 2;
+  while (threads_x < warp && int64_t{threads_x} * vector < hints.at_most(width)) threads_x *= 2;
   return {.scheduler = "broadcast",
           .fields = {{"threads_x", threads_x},
                      {"threads_y", block_threads / threads_x},
@@ -111,7 +108,7 @@ Schedule schedule_broadcast(Problem& p, const Plan& plan) {
   return s;
 }
 
-void check_broadcast(Problem&, const Plan& planned, const Plan& wanted) {
+void check_broadcast(const Problem&, const Plan& planned, const Plan& wanted) {
   const int64_t x = planned.get("threads_x"), y = wanted.get("threads_y");
   check_fields(planned, wanted,
                {{"threads_y", 1, most_threads / x, Field::Any, too_many_threads},

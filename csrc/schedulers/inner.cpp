@@ -47,20 +47,19 @@ constexpr double repeated = 0.25;
 
 // Returns whether the access moves elements of the rows themselves. Weights, which vary over R
 // alone, and values per row, which vary over K alone, are not rows.
-bool is_row(Problem& p, const MemoryAccess& a) {
+bool is_row(const Problem& p, const MemoryAccess& a) {
   const AxisSet axes = axes_of(p, a);
   const bool single = kept_axes(p).empty();
   return (axes & p.reduced) && !is_loaded(a) && (single || (axes & ~p.reduced));
 }
 
-VectorAxes rows_of(Problem& p) { return vector_axes_of(p, reduced_axes(p), is_row); }
+VectorAxes rows_of(const Problem& p) { return vector_axes_of(p, reduced_axes(p), is_row); }
 
 // Returns the start of a row modulo `unit` elements. All vectorized accesses of a peeled loop must
 // agree modulo the vector length.
-Expr peel_of(Problem& p, const MemoryAccess& a, int unit) {
+Expr peel_of(const Problem& p, Exprs& exprs, const MemoryAccess& a, int unit) {
   if (!a.strides) return nullptr;
-  Exprs& exprs = p.refined.exprs;
-  return exprs.mod(offset_along(p, a, kept_axes(p)), exprs.constant(unit));
+  return exprs.mod(offset_along(exprs, a, kept_axes(p)), exprs.constant(unit));
 }
 
 // Returns the number of elements of a row before its first line-aligned element. A line is 128
@@ -69,13 +68,13 @@ Expr peel_of(Problem& p, const MemoryAccess& a, int unit) {
 Expr head_of(Problem& p, const MemoryAccess& a, int vector) {
   Exprs& exprs = p.refined.exprs;
   const int line = std::min(8 * vector, 2 * warp);
-  Expr start = peel_of(p, a, line);
+  Expr start = peel_of(p, exprs, a, line);
   return start ? exprs.mod(exprs.sub(exprs.constant(line), start), exprs.constant(line)) : nullptr;
 }
 
 // Returns the vectorized accesses of a peeled loop, and in `peel` the start of their rows modulo
 // the vector length. Empty if no access can move vectors.
-AccessSet peeled(Problem& p, const VectorAxes& r, const SizeHints& hints, Expr& peel) {
+AccessSet peeled(const Problem& p, const VectorAxes& r, SizeHints& hints, Expr& peel) {
   AccessSet vectorized;
   peel = nullptr;
   for (size_t i = 0; i < p.accesses.size(); ++i) {
@@ -84,15 +83,15 @@ AccessSet peeled(Problem& p, const VectorAxes& r, const SizeHints& hints, Expr& 
     if (!(axes & p.reduced)) continue;
     // A peeled loop has only the linear index of its row, which coordinates must not divide.
     if (is_loaded(a) || !coefficient(p, a, r.axes)) return {};
-    if (!coefficient(p, a, r.axes)->is_constant(1) || !hints.aligned[a.buffer]) continue;
-    Expr mine = peel_of(p, a, r.vector);
+    if (!coefficient(p, a, r.axes)->is_constant(1) || !hints.aligned(a.buffer)) continue;
+    Expr mine = peel_of(p, hints.exprs(), a, r.vector);
     if (!peel && ((axes & ~p.reduced) || kept_axes(p).empty())) peel = mine;
     if (mine == peel) vectorized.insert(i);
   }
   return peel ? vectorized : AccessSet();
 }
 
-bool is_linear(Problem& p, const VectorAxes& r) {
+bool is_linear(const Problem& p, const VectorAxes& r) {
   return std::all_of(p.accesses.begin(), p.accesses.end(), [&](const MemoryAccess& a) {
     return !(axes_of(p, a) & p.reduced) || (!is_loaded(a) && coefficient(p, a, r.axes));
   });
@@ -116,7 +115,7 @@ bool has_coordinates(const Problem& p) {
 
 // Returns the unaligned reads: neighbouring elements that are not at multiples of a vector. Two
 // aligned vectors and a shift produce each of their vectors.
-AccessSet unaligned(Problem& p, const VectorAxes& r, const SizeHints& hints,
+AccessSet unaligned(const Problem& p, const VectorAxes& r, SizeHints& hints,
                     const AccessSet& vectorized) {
   AccessSet out;
   if (vectorized.empty()) return out;
@@ -125,7 +124,7 @@ AccessSet unaligned(Problem& p, const VectorAxes& r, const SizeHints& hints,
     if (a.store || !(axes_of(p, a) & p.reduced) || is_loaded(a) || vectorized.contains(i)) continue;
     if (!a.in.bounds.empty()) continue;
     Expr along = coefficient(p, a, r.axes);
-    if (along && along->is_constant(1) && hints.aligned[a.buffer] &&
+    if (along && along->is_constant(1) && hints.aligned(a.buffer) &&
         r.vector * size_of(a.dtype) >= 4 && r.vector * size_of(a.dtype) <= vector_bytes)
       out.insert(i);
   }
@@ -133,7 +132,7 @@ AccessSet unaligned(Problem& p, const VectorAxes& r, const SizeHints& hints,
 }
 
 // Returns whether all persistent reads can be copied to shared memory asynchronously.
-bool copied(Problem& p, const AccessSet& vectorized, int vector) {
+bool copied(const Problem& p, const AccessSet& vectorized, int vector) {
   for (size_t i = 0; i < p.accesses.size(); ++i) {
     const MemoryAccess& a = p.accesses[i];
     if (a.store || !moves_rows(p, a) || is_loaded(a)) continue;
@@ -155,12 +154,13 @@ AccessSet streaming_of(const Problem& p, RowPlacement::Streaming streaming) {
   return out;
 }
 
+const Problem& used(const Problem& p, bool single_pass) { return single_pass ? *p.single_pass : p; }
 Problem& used(Problem& p, bool single_pass) { return single_pass ? *p.single_pass : p; }
 
 // Returns the shape of the single-pass form if the problem has one, else of the problem. The
 // single-pass form may store in its last phase a value that the two-pass form stores in an earlier
 // one, e.g. x - mean(x) next to var(x).
-ReductionShape shortest_of(Problem& p) {
+ReductionShape shortest_of(const Problem& p) {
   return reduction_shape_of(used(p, p.single_pass != nullptr));
 }
 
@@ -190,12 +190,12 @@ struct Rows {
 };
 
 // Chooses the vectorized accesses, and whether loops are peeled.
-Rows rows_to_plan(Problem& p, const SizeHints& hints) {
+Rows rows_to_plan(const Problem& p, SizeHints& hints) {
   Rows o{.vector_axes = rows_of(p), .shape = reduction_shape_of(p), .shortest = shortest_of(p)};
   const VectorAxes& r = o.vector_axes;
-  o.length = hints.at_most(extent_of(p, r.axes));
-  o.count = hints.at_most(extent_of(p, kept_axes(p)));
-  if (r.vector > 1 && hints.divides(extent_of(p, r.inner), r.vector)) {
+  o.length = hints.at_most(extent_of(p, hints.exprs(), r.axes));
+  o.count = hints.at_most(extent_of(p, hints.exprs(), kept_axes(p)));
+  if (r.vector > 1 && hints.divides(extent_of(p, hints.exprs(), r.inner), r.vector)) {
     o.vectorized = vectorized_accesses(p, p.reduced, r.inner, hints, r.vector);
   } else if (r.vector > 1 && r.complete && !has_coordinates(p) && o.length > 4 * r.vector * warp) {
     Expr unused;
@@ -218,7 +218,7 @@ Rows rows_to_plan(Problem& p, const SizeHints& hints) {
 }
 
 // Plans packed rows, for rows without vectors of their own. Returns false if rows are not packed.
-bool in_packed_rows(Problem& p, const SizeHints& hints, const Device& device, Rows& o) {
+bool in_packed_rows(const Problem& p, SizeHints& hints, const Device& device, Rows& o) {
   if (!o.vectorized.empty()) return false;
   const PackedRows s = packed_rows_of(p, o.vector_axes, hints, device, o.length, o.count);
   if (s.accesses.empty()) return false;
@@ -268,7 +268,7 @@ void share_out(Rows& o) {
 }
 
 // Chooses the placement of a row with several reduction loops.
-void choose_placement(Problem& p, const Device& device, Rows& o) {
+void choose_placement(const Problem& p, const Device& device, Rows& o) {
   if (!o.stays) {
     o.on.persistent_in = Place::Reload;
     return;
@@ -286,7 +286,7 @@ void choose_placement(Problem& p, const Device& device, Rows& o) {
 
 // Plans a staging tile for uncoalesced operands, with the row itself in registers. Returns false if
 // the operands are small or do not fit.
-bool beside_tile(Problem& p, const SizeHints& hints, const Device& device, Rows& o) {
+bool beside_tile(const Problem& p, SizeHints& hints, const Device& device, Rows& o) {
   if (o.vector == 1 || o.peel || !has_uncoalesced(p, hints)) return false;
   Rows t = o;
   const int64_t bytes = std::min(device.shared_per_sm / resident_tiles, device.shared_per_block);
@@ -316,10 +316,11 @@ bool beside_tile(Problem& p, const SizeHints& hints, const Device& device, Rows&
 // reduction loop, then the rows are split over the grid. Else it returns false if kernel fission
 // with a kernel per loop is preferred. The host executor prefers fission for any number of long
 // rows: a thread that meets others in a loop is a fiber, and switching costs more than loads.
-bool few_rows_fit(Problem& p, const SizeHints& hints, const Device& device, Rows& o) {
+bool few_rows_fit(const Problem& p, const SizeHints& hints, const Device& device, Rows& o) {
   const int rows_a_block = std::max(1, block_threads / o.on.threads_x);
   const int64_t blocks = (o.count + rows_a_block - 1) / rows_a_block * o.on.cluster;
-  const bool fission = o.shortest.loops > 1 && hints.fission != Fission::None && o.length > 1 << 16;
+  const bool fission =
+      o.shortest.loops > 1 && hints.fission() != Fission::None && o.length > 1 << 16;
   if (device.kind == Device::Kind::Emulated && fission) return false;
   if (blocks >= device.sms || o.length < grid_row) return true;
   if (o.shortest.loops > 1) return !fission;
@@ -360,7 +361,7 @@ void loop_over(const Problem& p, Rows& o) {
 }
 
 // Returns whether values that a later loop would recompute are cached next to the row.
-bool keeps(Problem& p, const Rows& o) {
+bool keeps(const Problem& p, const Rows& o) {
   if (!o.repeats || o.on.persistent_in != Place::Registers || o.vector == 1 || o.peel || o.looped)
     return false;
   const auto again = static_cast<int>(computed_again(used(p, o.single_pass)).size());
@@ -376,20 +377,15 @@ int64_t blocks_of(const Device& device, const Rows& o) {
 
 }  // namespace
 
-MatchResult match_inner(Problem& p) {
-  MatchResult match;
+MatchResult match_inner(const Problem& p) {
   if (!p.reduced) return refuse("inner-1", "the kernel has no reductions");
   if (p.columns) return refuse("inner-2", "the kernel also reduces its kept axes");
   if (!p.order.empty() && !(p.reduced >> p.order.back() & 1))
     return refuse("inner-3", "the innermost axis is kept, not reduced");
-  const VectorAxes r = rows_of(p);
-  guard_rows(p, match, r);
-  guard_packed_rows(p, match, r);
-  guard_staging_tile(p, match);
-  return match;
+  return accept;
 }
 
-Plan plan_inner(Problem& p, const SizeHints& hints, const Device& device) {
+Plan plan_inner(const Problem& p, SizeHints& hints, const Device& device) {
   Rows o = rows_to_plan(p, hints);
   if (!in_packed_rows(p, hints, device, o)) {
     share_out(o);
@@ -487,7 +483,7 @@ Schedule schedule_inner(Problem& both, const Plan& plan) {
   return s;
 }
 
-void check_inner(Problem& p, const Plan& planned, const Plan& wanted) {
+void check_inner(const Problem& p, const Plan& planned, const Plan& wanted) {
   const int64_t x = planned.get("threads_x"), y = planned.get("threads_y");
   const int64_t rows_per_thread = planned.get("rows_per_thread"),
                 blocks = planned.get("grid_blocks");

@@ -47,8 +47,8 @@ constexpr int most_blocks = 8;  // blocks of the largest cluster that shares a r
 // finishes later.
 constexpr int tiles_of_block = 4;
 
-VectorAxes rows_of(Problem& p) {
-  return vector_axes_of(p, reduced_axes(p), [](Problem& p, const MemoryAccess& a) {
+VectorAxes rows_of(const Problem& p) {
+  return vector_axes_of(p, reduced_axes(p), [](const Problem& p, const MemoryAccess& a) {
     return (axes_of(p, a) & p.reduced) && !is_loaded(a);
   });
 }
@@ -228,7 +228,7 @@ struct ElementBytes {
   int slots = 0;    // partial results that differ in op or dtype; equal ones reuse one slot
 };
 
-ElementBytes bytes_of_element(Problem& p, const ReductionShape& shape) {
+ElementBytes bytes_of_element(const Problem& p, const ReductionShape& shape) {
   ElementBytes b{.row = shape.persistent_bytes, .columns = column_bytes(p)};
   for (size_t i : uncoalesced_accesses(p, {}))
     if (!p.accesses[i].store) b.row -= size_of(p.accesses[i].dtype);
@@ -241,7 +241,7 @@ ElementBytes bytes_of_element(Problem& p, const ReductionShape& shape) {
 }
 
 // Returns the bytes of the staged reads that are prefetched one tile ahead.
-int64_t bytes_ahead(Problem& p, const Tile& t, int vector) {
+int64_t bytes_ahead(const Problem& p, const Tile& t, int vector) {
   int64_t bytes = 0;
   for (size_t i : uncoalesced_accesses(p, {})) {
     const MemoryAccess& a = p.accesses[i];
@@ -255,7 +255,7 @@ int64_t bytes_ahead(Problem& p, const Tile& t, int vector) {
 }
 
 // Plans rows with a staging tile: `threads_x` threads per row and `blocks` blocks per SM.
-Tile beside_tile(Problem& p, const SizeHints& hints, const Device& device,
+Tile beside_tile(const Problem& p, SizeHints& hints, const Device& device,
                  const ReductionShape& shape, const TileRoom& of_rows, int vector, int threads_x,
                  int blocks) {
   constexpr int all_threads = 256, static_bytes = 4 * 1024;
@@ -289,9 +289,10 @@ Tile beside_tile(Problem& p, const SizeHints& hints, const Device& device,
 }
 
 // Returns the tile with the fewest threads per row whose registers hold the column results.
-Tile staged_tile(Problem& p, const SizeHints& hints, const Device& device,
+Tile staged_tile(const Problem& p, SizeHints& hints, const Device& device,
                  const ReductionShape& shape, int64_t length, int vector) {
-  const TileRoom rows{.length = length, .count = hints.at_most(extent_of(p, kept_axes(p)))};
+  const TileRoom rows{.length = length,
+                      .count = hints.at_most(extent_of(p, hints.exprs(), kept_axes(p)))};
   const int64_t vectors = (length + vector - 1) / vector;
   Tile t;
   for (int blocks = 2; blocks > 0; --blocks)
@@ -304,23 +305,19 @@ Tile staged_tile(Problem& p, const SizeHints& hints, const Device& device,
 
 }  // namespace
 
-MatchResult match_inner_outer(Problem& p) {
-  MatchResult match;
+MatchResult match_inner_outer(const Problem& p) {
   if (!p.columns)
     return refuse("inner-outer-1", "the kernel does not reduce both rows and columns");
-  const VectorAxes r = rows_of(p);
-  guard_rows(p, match, r);
-  guard_staging_tile(p, match);
-  return match;
+  return accept;
 }
 
-Plan plan_inner_outer(Problem& p, const SizeHints& hints, const Device& device) {
+Plan plan_inner_outer(const Problem& p, SizeHints& hints, const Device& device) {
   const VectorAxes r = rows_of(p);
   const ReductionShape shape = reduction_shape_of(p);
-  const int64_t length = hints.at_most(extent_of(p, r.axes));
+  const int64_t length = hints.at_most(extent_of(p, hints.exprs(), r.axes));
   int vector = r.vector;
   AccessSet vectorized;
-  if (hints.divides(extent_of(p, r.inner), vector))
+  if (hints.divides(extent_of(p, hints.exprs(), r.inner), vector))
     vectorized = vectorized_accesses(p, p.reduced, r.inner, hints, vector);
   if (vectorized.empty()) vector = 1;
   const bool lane_axes = vector > 1 && hints.divides(p.refined.axes[r.axes.back()].extent, vector);
@@ -335,7 +332,7 @@ Plan plan_inner_outer(Problem& p, const SizeHints& hints, const Device& device) 
   if (!tile.fits && device.cooperative) tile = paced_tile(device, shape, length, vector, results);
   if (!tile.fits) tile = roomy_tile(device, shape, length, vector, results);
   const int cluster = tile.cluster;
-  if (hints.fission != Fission::None && (!device.cooperative || !tile.fits))
+  if (hints.fission() != Fission::None && (!device.cooperative || !tile.fits))
     return {.scheduler = "fission", .fields = {}};
   // Values that the second loop would recompute stay in registers if there are enough. One more
   // register per element is for operands common to all rows.
@@ -410,7 +407,7 @@ Schedule schedule_inner_outer(Problem& p, const Plan& plan) {
   return s;
 }
 
-void check_inner_outer(Problem&, const Plan& planned, const Plan& wanted) {
+void check_inner_outer(const Problem&, const Plan& planned, const Plan& wanted) {
   const int64_t x = planned.get("threads_x"), y = planned.get("threads_y");
   const int64_t unroll = planned.get("unroll"), rows_per_thread = planned.get("rows_per_thread");
   const bool staged = !planned.set("staged").empty();

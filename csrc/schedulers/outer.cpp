@@ -35,8 +35,8 @@ bool takes_arrays(const Problem& p) {
   });
 }
 
-VectorAxes columns_of(Problem& p) {
-  return vector_axes_of(p, kept_axes(p), [](Problem& p, const MemoryAccess& a) {
+VectorAxes columns_of(const Problem& p) {
+  return vector_axes_of(p, kept_axes(p), [](const Problem& p, const MemoryAccess& a) {
     return (axes_of(p, a) & ~p.reduced) && !is_loaded(a);
   });
 }
@@ -44,19 +44,19 @@ VectorAxes columns_of(Problem& p) {
 // Returns the unaligned reads for a kept extent that is not a multiple of the vector length; the
 // last vector is partial. Only for long columns without full-rank stores. Lines along the kept axes
 // must be adjacent in memory, so that a read past the end of one line reads the next.
-AccessSet unaligned_columns(Problem& p, const VectorAxes& c, const SizeHints& hints) {
+AccessSet unaligned_columns(const Problem& p, const VectorAxes& c, SizeHints& hints) {
   if (c.vector == 1 || c.inner.size() != c.axes.size() || reduction_shape_of(p).stores_rows ||
-      hints.at_most(extent_of(p, reduced_axes(p))) <= resident_rows ||
-      hints.at_most(extent_of(p, c.axes)) < least_vectors * c.vector)
+      hints.at_most(extent_of(p, hints.exprs(), reduced_axes(p))) <= resident_rows ||
+      hints.at_most(extent_of(p, hints.exprs(), c.axes)) < least_vectors * c.vector)
     return {};
   AccessSet unaligned;
   for (size_t i = 0; i < p.accesses.size(); ++i) {
     const MemoryAccess& a = p.accesses[i];
     if (a.store || !moves_rows(p, a) || is_loaded(a) || !a.in.bounds.empty()) continue;
-    if (coefficient(p, a, reduced_axes(p)) != extent_of(p, c.axes)) continue;
+    if (coefficient(p, a, reduced_axes(p)) != extent_of(p, hints.exprs(), c.axes)) continue;
     Expr along = coefficient(p, a, c.inner);
     const int bytes = c.vector * size_of(a.dtype);
-    if (along && along->is_constant(1) && hints.aligned[a.buffer] && bytes >= 4 &&
+    if (along && along->is_constant(1) && hints.aligned(a.buffer) && bytes >= 4 &&
         bytes <= vector_bytes)
       unaligned.insert(i);
   }
@@ -66,9 +66,9 @@ AccessSet unaligned_columns(Problem& p, const VectorAxes& c, const SizeHints& hi
 // Returns the longest vector length to which every line along the kept axes is aligned, for all
 // accesses that move complete columns. The last vector may run past the end of the line. 1 if no
 // vector length fits or the kept extent is small.
-int starting_vector(Problem& p, const VectorAxes& c, const SizeHints& hints) {
+int starting_vector(const Problem& p, const VectorAxes& c, SizeHints& hints) {
   if (c.inner.size() != c.axes.size() ||
-      hints.at_most(extent_of(p, c.axes)) < least_vectors * c.vector)
+      hints.at_most(extent_of(p, hints.exprs(), c.axes)) < least_vectors * c.vector)
     return 1;
   int vector = c.vector;
   const auto fits = [&](const MemoryAccess& a) {
@@ -125,29 +125,21 @@ ColumnLoop column_loop_of(const Problem& p, const ReductionShape& shape, const D
 
 }  // namespace
 
-MatchResult match_outer(Problem& p) {
-  MatchResult match;
+MatchResult match_outer(const Problem& p) {
   if (!p.reduced) return refuse("outer-1", "the kernel has no reductions");
   if (p.columns) return refuse("outer-2", "the kernel also reduces its kept axes");
   if (p.order.empty() || (p.reduced >> p.order.back() & 1))
     return refuse("outer-3", "the innermost axis is reduced, not kept");
-  const VectorAxes c = columns_of(p);
-  for (int vector = c.vector; vector > 1; vector /= 2) {
-    guard_divides(match, p.refined.axes[c.axes.back()].extent, vector);
-    guard_vectors(p, match, c.inner, vector);
-  }
-  match.extents = {extent_of(p, reduced_axes(p)), extent_of(p, c.axes)};
-  guard_uncoalesced(p, match);
-  return match;
+  return accept;
 }
 
-Plan plan_outer(Problem& p, const SizeHints& hints, const Device& device) {
+Plan plan_outer(const Problem& p, SizeHints& hints, const Device& device) {
   if (can_transpose_operands(p, hints)) return {.scheduler = "fission", .fields = {}};
   const VectorAxes c = columns_of(p);
-  const int64_t length = hints.at_most(extent_of(p, reduced_axes(p)));
-  const int64_t width = hints.at_most(extent_of(p, c.axes));
+  const int64_t length = hints.at_most(extent_of(p, hints.exprs(), reduced_axes(p)));
+  const int64_t width = hints.at_most(extent_of(p, hints.exprs(), c.axes));
   int vector = c.vector;
-  const auto divides = [&] { return hints.divides(extent_of(p, c.inner), vector); };
+  const auto divides = [&] { return hints.divides(extent_of(p, hints.exprs(), c.inner), vector); };
   const AccessSet unaligned = divides() ? AccessSet() : unaligned_columns(p, c, hints);
   if (!divides() && unaligned.empty()) vector = starting_vector(p, c, hints);
   const AccessSet vectorized =
@@ -179,7 +171,7 @@ Plan plan_outer(Problem& p, const SizeHints& hints, const Device& device) {
       shape = reduction_shape_of(*p.single_pass);
     }
     const int64_t tiles = (width + threads_x * vector - 1) / (threads_x * vector);
-    if (shape.loops > 1 && hints.fission != Fission::None && tiles < 2 * device.sms)
+    if (shape.loops > 1 && hints.fission() != Fission::None && tiles < 2 * device.sms)
       return {.scheduler = "fission", .fields = {}};
     const ColumnLoop column_loop = column_loop_of(single_pass ? *p.single_pass : p, shape, device,
                                                   {.length = length,
@@ -247,7 +239,7 @@ Schedule schedule_outer(Problem& both, const Plan& plan) {
   return s;
 }
 
-void check_outer(Problem&, const Plan& planned, const Plan& wanted) {
+void check_outer(const Problem&, const Plan& planned, const Plan& wanted) {
   const int64_t x = planned.get("threads_x"), blocks = planned.get("grid_blocks");
   const bool looped = planned.get("looped") != 0;  // else threads and steps must cover a column
   check_fields(planned, wanted,

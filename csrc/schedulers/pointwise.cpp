@@ -84,31 +84,16 @@ int pointwise_vector(const Problem& p) {
   return vector;
 }
 
-MatchResult match_pointwise(Problem& p) {
-  MatchResult match;
+MatchResult match_pointwise(const Problem& p) {
   if (p.reduced) return refuse("pointwise-1", "the kernel has reductions");
-  guard_pointwise(p, p.order, match);
-  return match;
+  return accept;
 }
 
-void guard_pointwise(Problem& p, const std::vector<AxisId>& order, MatchResult& match) {
-  const Dims dims = collapse(p, order, all_accesses(p));
-  const int vector = pointwise_vector(p);
-  for (int collapsed = 1; collapsed <= static_cast<int>(dims.size()); ++collapsed) {
-    const Dims collapsed_dims = merge(dims, collapsed);
-    guard_vectors(p, match, collapsed_dims.back(), vector);
-    guard_strided(p, match, collapsed_dims.back(), vector);
-    guard_uniform_select(p, match, collapsed_dims.back(), vector);
-    if (reads_of_rows(p, collapsed_dims.back()))
-      match.extents.push_back(p.refined.axes[collapsed_dims.back().back()].extent);
-  }
-}
-
-Plan plan_pointwise(Problem& p, const SizeHints& hints, const Device&) {
+Plan plan_pointwise(const Problem& p, SizeHints& hints, const Device&) {
   return plan_pointwise(p, p.order, hints);
 }
 
-Plan plan_pointwise(Problem& p, const std::vector<AxisId>& order, const SizeHints& hints) {
+Plan plan_pointwise(const Problem& p, const std::vector<AxisId>& order, SizeHints& hints) {
   const Dims dims = collapse(p, order, all_accesses(p));
   int vector = pointwise_vector(p);
   // Choose the number of collapsed dims that vectorizes the most bytes. Among equals collapse the
@@ -137,12 +122,12 @@ Plan plan_pointwise(Problem& p, const std::vector<AxisId>& order, const SizeHint
   // If all elements fit one wave of threads, then all threads wait for memory at once and compute
   // at once. Halving the vector makes two waves, of which one computes while the other loads.
   const AccessSet strided = strided_accesses(p, inner, hints, vector);
-  const bool halved = hints.one_wave && vector > 2 && !draws(p) && strided.empty();
+  const bool halved = vector > 2 && !draws(p) && strided.empty() && hints.one_wave();
   return {.scheduler = "pointwise",
           .fields = {{"threads", block_threads},
                      {"vector", halved ? vector / 2 : vector},
                      {"collapsed", collapsed},
-                     {"tail", !hints.divides(extent_of(p, inner), vector)},
+                     {"tail", !hints.divides(extent_of(p, hints.exprs(), inner), vector)},
                      {"vectorized", vectorized_accesses(p, ~AxisSet{0}, inner, hints, vector)},
                      {"strided", strided},
                      {"split_at_rows", split_at_rows},
@@ -198,7 +183,7 @@ Schedule schedule_pointwise(Problem& p, const std::vector<AxisId>& order, const 
   return s;
 }
 
-void check_pointwise(Problem&, const Plan& planned, const Plan& wanted) {
+void check_pointwise(const Problem&, const Plan& planned, const Plan& wanted) {
   check_fields(planned, wanted,
                {{"threads", warp, most_threads, Field::Multiple, "a block consists of whole warps"},
                 {"vector", 1, planned.get("vector"), Field::Divisor,

@@ -27,21 +27,19 @@ constexpr Scheduler list[] = {
 
 std::span<const Scheduler> schedulers() { return list; }
 
-const Scheduler& choose(Problem& problem, MatchResult& match) {
+const Scheduler& choose(const Problem& problem) {
   std::string why;
   for (const Scheduler& s : list) {
-    match = s.match(problem);
-    if (!match.rejection) return s;
-    why += text("\n  ", s.name, ": ", match.rejection->text, " [", match.rejection->rule, "]");
+    const MatchResult rejection = s.match(problem);
+    if (!rejection) return s;
+    why += text("\n  ", s.name, ": ", rejection->text, " [", rejection->rule, "]");
   }
   throw Fault(FaultKind::Unsupported, "no-scheduler-1", "no scheduler accepts this kernel" + why);
 }
 
-const Scheduler* choose_cpu(Problem& problem, MatchResult& match) {
-  for (const Scheduler& s : cpu_schedulers()) {
-    match = s.match(problem);
-    if (!match.rejection) return &s;
-  }
+const Scheduler* choose_cpu(const Problem& problem) {
+  for (const Scheduler& s : cpu_schedulers())
+    if (!s.match(problem)) return &s;
   return nullptr;
 }
 

@@ -35,7 +35,7 @@ struct Rows {
   int vector = 1;   // vector length: 16 bytes of the widest element
 };
 
-std::optional<Rows> rows_of(Problem& p) {
+std::optional<Rows> rows_of(const Problem& p) {
   Rows r{.dims = collapse(p, p.order, all_accesses(p))};
   const auto dims = static_cast<DimId>(r.dims.size());
   if (dims < 2) return std::nullopt;
@@ -77,44 +77,36 @@ int least_vector(const Problem& p, const Rows& r) { return is_conditional(p) ? 2
 
 // Returns the longest vector length that divides a row and with which every store is vectorized; 1
 // if vectors do not pay.
-int vector_of(Problem& p, const Rows& r, const SizeHints& hints) {
+int vector_of(const Problem& p, const Rows& r, SizeHints& hints) {
   const std::vector<AxisId>& columns = r.dims.back();
   for (int vector = r.vector; vector >= std::max(2, least_vector(p, r)); vector /= 2) {
     const bool stored =
         std::all_of(p.accesses.begin(), p.accesses.end(), [&](const MemoryAccess& a) {
           return !a.store || can_vector(p, a, columns, hints, vector);
         });
-    if (stored && hints.divides(extent_of(p, columns), vector)) return vector;
+    if (stored && hints.divides(extent_of(p, hints.exprs(), columns), vector)) return vector;
   }
   return 1;
 }
 
 }  // namespace
 
-MatchResult match_rows(Problem& p) {
-  MatchResult match;
+MatchResult match_rows(const Problem& p) {
   if (p.reduced) return refuse("rows-1", "the kernel has reductions");
   const auto r = rows_of(p);
   if (!r || (!is_conditional(p) && !keeps_much(*r)))
     return refuse("rows-2", "the rows of the kernel share too few values");
-  for (int vector = r->vector; vector >= least_vector(p, *r); vector /= 2) {
-    guard_vectors(p, match, r->dims.back(), vector);
-    guard_uniform_select(p, match, r->dims.back(), vector);
-  }
-  for (DimId d : {r->along, static_cast<DimId>(r->dims.size()) - 1})
-    match.extents.push_back(extent_of(p, r->dims[d]));
-  guard_pointwise(p, p.order, match);
-  return match;
+  return accept;
 }
 
-Plan plan_rows(Problem& p, const SizeHints& hints, const Device&) {
+Plan plan_rows(const Problem& p, SizeHints& hints, const Device&) {
   const Rows r = *rows_of(p);
   const std::vector<AxisId>& columns = r.dims.back();
   const int vector = vector_of(p, r, hints);
   if (vector == 1 || (vector == r.vector && !keeps_much(r)))
     return plan_pointwise(p, p.order, hints);
-  const int64_t most_columns = hints.at_most(extent_of(p, columns));
-  const int64_t most_rows = hints.at_most(extent_of(p, r.dims[r.along]));
+  const int64_t most_columns = hints.at_most(extent_of(p, hints.exprs(), columns));
+  const int64_t most_rows = hints.at_most(extent_of(p, hints.exprs(), r.dims[r.along]));
   int x = 1, y = 1;
   int unroll = vector == r.vector ? rows_that_keep : rows_of_a_vector * r.vector / vector;
   while (x < block_threads && int64_t{x} * vector < most_columns) x *= 2;
@@ -169,7 +161,7 @@ Schedule schedule_rows(Problem& p, const Plan& plan) {
   return s;
 }
 
-void check_rows(Problem& p, const Plan& planned, const Plan& wanted) {
+void check_rows(const Problem& p, const Plan& planned, const Plan& wanted) {
   if (planned.scheduler == "pointwise") return check_pointwise(p, planned, wanted);
   check_fields(planned, wanted,
                {{"threads_y", 1, most_threads, Field::Any, too_many_threads},

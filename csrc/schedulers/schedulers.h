@@ -7,10 +7,10 @@
 namespace fuser {
 
 #define FUSER_SCHEDULER(name)                                          \
-  MatchResult match_##name(Problem& problem);                          \
-  Plan plan_##name(Problem& problem, const SizeHints&, const Device&); \
+  MatchResult match_##name(const Problem& problem);                    \
+  Plan plan_##name(const Problem& problem, SizeHints&, const Device&); \
   Schedule schedule_##name(Problem& problem, const Plan& plan);        \
-  void check_##name(Problem& problem, const Plan& planned, const Plan& wanted);
+  void check_##name(const Problem& problem, const Plan& planned, const Plan& wanted);
 FUSER_SCHEDULER(inner_outer)
 FUSER_SCHEDULER(inner)
 FUSER_SCHEDULER(outer)
@@ -26,8 +26,7 @@ FUSER_SCHEDULER(pointwise)
 // rank do not count: they come from cache, where strides cost little.
 int pointwise_vector(const Problem& problem);
 // The pointwise scheduler with an axis order that the caller gives, outermost first.
-void guard_pointwise(Problem& problem, const std::vector<AxisId>& order, MatchResult& match);
-Plan plan_pointwise(Problem& problem, const std::vector<AxisId>& order, const SizeHints& hints);
+Plan plan_pointwise(const Problem& problem, const std::vector<AxisId>& order, SizeHints& hints);
 Schedule schedule_pointwise(Problem& problem, const std::vector<AxisId>& order, const Plan& plan);
 
 }  // namespace fuser

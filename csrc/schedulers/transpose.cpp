@@ -69,13 +69,17 @@ AxisSet set_of(const std::vector<AxisId>& axes) {
 
 // Returns the offset in memory of an access's row along the axis of a group; nullptr if the
 // elements of the row are not adjacent.
-Expr origin_of(Problem& p, const LayoutGroups& s, LayoutGroup group, const MemoryAccess& a) {
+Expr origin_of(const Problem& p, Exprs& exprs, const LayoutGroups& s, LayoutGroup group,
+               const MemoryAccess& a) {
   Expr along = coefficient(p, a, s.axes(group));
   if (!along || !along->is_constant(1)) return nullptr;
   std::vector<AxisId> others;
   for (AxisId k : p.order)
     if (!(set_of(s.axes(group)) >> k & 1)) others.push_back(k);
-  return offset_along(p, a, others);
+  return offset_along(exprs, a, others);
+}
+Expr origin_of(Problem& p, const LayoutGroups& s, LayoutGroup group, const MemoryAccess& a) {
+  return origin_of(p, p.refined.exprs, s, group, a);
 }
 
 // Returns the elements of a tile along rows that are stored element by element: one per thread. Two
@@ -103,26 +107,10 @@ int min_blocks_per_sm(const Problem& p, int turned, int64_t threads) {
 
 }  // namespace
 
-MatchResult match_transpose(Problem& p) {
-  MatchResult match;
+MatchResult match_transpose(const Problem& p) {
   const FoundLayoutGroups found = find_layout_groups(p);
   if (!found.groups) return refuse(found.rule, found.why);
-  const LayoutGroups& s = *found.groups;
-  for (const LayoutGroup group : {X, Y}) {
-    Expr extent = extent_of(p, s.axes(group));
-    guard_divides(match, extent, whole_tile(s, group));
-    guard_divides(match, extent, whole_tile(s, group) / 2);
-    match.extents.push_back(extent);
-    for (int vector = s.vector[group]; vector > 1; vector /= 2) {
-      guard_divides(match, extent, vector);
-      for (size_t i = 0; i < p.accesses.size(); ++i)
-        if (group_of(p, s, i) == group)
-          if (const auto needs = vector_needs(p, p.accesses[i], s.axes(group)))
-            for (Expr e : *needs) guard_divides(match, e, vector);
-    }
-  }
-  guard_pointwise(p, order_of_stores(p, s), match);
-  return match;
+  return accept;
 }
 
 namespace {
@@ -138,13 +126,13 @@ struct Tiling {
   bool runs = false;  // True if elements are stored one by one, by long tiles
 };
 
-bool moves_whole(Problem& p, const LayoutGroups& s, const SizeHints& hints, size_t access,
+bool moves_whole(const Problem& p, const LayoutGroups& s, SizeHints& hints, size_t access,
                  LayoutGroup group, int vector) {
   return vector > 1 && can_vector(p, p.accesses[access], s.axes(group), hints, vector);
 }
 
 // Returns the longest vector of a group that vectorizes most of its bytes.
-int vector_of(Problem& p, const LayoutGroups& s, const SizeHints& hints, LayoutGroup group) {
+int vector_of(const Problem& p, const LayoutGroups& s, SizeHints& hints, LayoutGroup group) {
   const auto moves_most = [&](int vector) {
     int whole = 0, all = 0;
     for (size_t i = 0; i < p.accesses.size(); ++i) {
@@ -162,7 +150,7 @@ int vector_of(Problem& p, const LayoutGroups& s, const SizeHints& hints, LayoutG
 // Returns the unaligned reads of a group. Empty unless every access of the group can be one. Warps
 // that read 4-byte elements one by one read complete lines anyway. Warps that read smaller elements
 // one by one read half lines or less, and the number of L2 requests limits them.
-AccessSet unaligned_reads(Problem& p, const LayoutGroups& s, const SizeHints& hints,
+AccessSet unaligned_reads(const Problem& p, const LayoutGroups& s, SizeHints& hints,
                           LayoutGroup group) {
   const int vector = s.vector[group];
   AccessSet out;
@@ -172,7 +160,7 @@ AccessSet unaligned_reads(Problem& p, const LayoutGroups& s, const SizeHints& hi
     const int bytes = vector * size_of(a.dtype);
     Expr along = coefficient(p, a, s.axes(group));
     if (a.store || size_of(a.dtype) >= 4 || bytes < 4 || bytes > vector_bytes ||
-        !a.in.bounds.empty() || !along || !along->is_constant(1) || !hints.aligned[a.buffer])
+        !a.in.bounds.empty() || !along || !along->is_constant(1) || !hints.aligned(a.buffer))
       return {};
     out.insert(i);
   }
@@ -186,7 +174,7 @@ AccessSet unaligned_reads(Problem& p, const LayoutGroups& s, const SizeHints& hi
 // Returns 1 if line-aligned vectors do not apply: if another value depends on the position in the
 // row, if rows of several outputs start at different positions in a word, or if several tensors
 // come from the other group, whose vectors need the registers.
-int aligned_vector(Problem& p, const LayoutGroups& s, const SizeHints& hints, const Tiling& t) {
+int aligned_vector(const Problem& p, const LayoutGroups& s, SizeHints& hints, const Tiling& t) {
   const LayoutGroup group = t.stored;
   if (group == None) return 1;
   Stage last;
@@ -197,8 +185,8 @@ int aligned_vector(Problem& p, const LayoutGroups& s, const SizeHints& hints, co
     if (!a.store && s.of[i] == other(group) && ++reads > 1) return 1;
     if (!a.store) continue;
     last.stores.push_back(a.index);
-    Expr mine = origin_of(p, s, group, a);
-    if (!mine || (origin && mine != origin) || !hints.aligned[a.buffer]) return 1;
+    Expr mine = origin_of(p, hints.exprs(), s, group, a);
+    if (!mine || (origin && mine != origin) || !hints.aligned(a.buffer)) return 1;
     origin = mine;
     least = std::min(least, size_of(a.dtype));
     widest = std::max(widest, size_of(a.dtype));
@@ -216,14 +204,14 @@ int aligned_vector(Problem& p, const LayoutGroups& s, const SizeHints& hints, co
 }
 
 // Returns the tile of a group, given its vectors.
-int64_t tile_of(Problem& p, const LayoutGroups& s, const SizeHints& hints, const Tiling& t,
+int64_t tile_of(const Problem& p, const LayoutGroups& s, SizeHints& hints, const Tiling& t,
                 LayoutGroup group) {
   // Half a tile, if the last tile would be half empty.
   const int64_t half = whole_tile(s, group) / 2;
   int64_t tile =
       s.vector[group] > 1 && t.vector[group] == 1 ? scalar_tile : threads_along * t.vector[group];
   if (t.runs) tile = group == t.stored ? run_along(p) : warp;
-  Expr extent = extent_of(p, s.axes(group));
+  Expr extent = extent_of(p, hints.exprs(), s.axes(group));
   const bool ends_in_half = t.vector[group] == s.vector[group] && tile == 2 * half &&
                             !hints.divides(extent, 2 * half) && hints.divides(extent, half);
   return ends_in_half ? half : tile;
@@ -231,10 +219,10 @@ int64_t tile_of(Problem& p, const LayoutGroups& s, const SizeHints& hints, const
 
 // If stored rows end inside their last tile, then one tile holds complete rows, so that stores are
 // contiguous in memory from row to row.
-void hold_stored_rows(Problem& p, const LayoutGroups& s, const SizeHints& hints, Tiling& t) {
+void hold_stored_rows(const Problem& p, const LayoutGroups& s, SizeHints& hints, Tiling& t) {
   const LayoutGroup stored = t.stored;
   if (stored == None || t.vector[stored] == 1 ||
-      hints.divides(extent_of(p, s.axes(stored)), whole_tile(s, stored) / 2))
+      hints.divides(extent_of(p, hints.exprs(), s.axes(stored)), whole_tile(s, stored) / 2))
     return;
   const int64_t row = ceil_pow2(t.most[stored]);
   if (row <= t.tile[stored] || row > longest_row) return;
@@ -269,20 +257,22 @@ int64_t most_threads_of(const std::array<int64_t, 2>& tile, const std::array<int
 
 // Returns whether the tile is known to divide its extent, from the guards on the default tile and
 // its half.
-bool tile_divides(Problem& p, const LayoutGroups& s, const SizeHints& hints, const Tiling& t,
+bool tile_divides(const Problem& p, const LayoutGroups& s, SizeHints& hints, const Tiling& t,
                   LayoutGroup group) {
   const auto divides = [&](int64_t whole) {
-    return whole % t.tile[group] == 0 && hints.divides(extent_of(p, s.axes(group)), whole);
+    return whole % t.tile[group] == 0 &&
+           hints.divides(extent_of(p, hints.exprs(), s.axes(group)), whole);
   };
   return divides(whole_tile(s, group)) || divides(whole_tile(s, group) / 2);
 }
 
 }  // namespace
 
-Plan plan_transpose(Problem& p, const SizeHints& hints, const Device& device) {
+Plan plan_transpose(const Problem& p, SizeHints& hints, const Device& device) {
   const LayoutGroups s = layout_groups_of(p);
   Tiling t;
-  for (const LayoutGroup group : {X, Y}) t.most[group] = hints.at_most(extent_of(p, s.axes(group)));
+  for (const LayoutGroup group : {X, Y})
+    t.most[group] = hints.at_most(extent_of(p, hints.exprs(), s.axes(group)));
   for (const LayoutGroup group : {X, Y}) {
     t.vector[group] = vector_of(p, s, hints, group);
     if (t.vector[group] < s.vector[group] && t.most[group] <= short_row)
@@ -303,7 +293,7 @@ Plan plan_transpose(Problem& p, const SizeHints& hints, const Device& device) {
   }
   bool tail = false;
   for (const LayoutGroup group : {X, Y}) {
-    tail = tail || !hints.divides(extent_of(p, s.axes(group)), t.vector[group]);
+    tail = tail || !hints.divides(extent_of(p, hints.exprs(), s.axes(group)), t.vector[group]);
     t.tile[group] = tile_of(p, s, hints, t, group);
   }
   hold_stored_rows(p, s, hints, t);
@@ -421,7 +411,7 @@ Schedule schedule_transpose(Problem& p, const Plan& plan) {
   return out;
 }
 
-void check_transpose(Problem& p, const Plan& planned, const Plan& wanted) {
+void check_transpose(const Problem& p, const Plan& planned, const Plan& wanted) {
   if (planned.scheduler == "pointwise") return check_pointwise(p, planned, wanted);
   const auto was = [&](const char* field) { return planned.get(field); };
   // Line-aligned vectors may be as long as an access of the widest type.

@@ -167,7 +167,7 @@ PYBIND11_MODULE(_torch, m) {
             self.executor.prefer(args.view(), plans_of(plan));
           },
           py::arg("inputs"), py::arg("device"), py::arg("plan"),
-          "Uses these plans for later calls with equal size hints.")
+          "Uses these plans for later calls with equal answers to guards.")
       .def_property(
           "is_awaited", [](const TorchExecutor& self) { return self.is_awaited.load(); },
           [](TorchExecutor& self, bool value) { self.is_awaited = value; },

@@ -2,7 +2,9 @@
 // which only the layout is known. Allocates, compiles and caches nothing.
 #include <pybind11/stl.h>
 
+#include <array>
 #include <functional>
+#include <optional>
 
 #include "base/error.h"
 #include "bind/handles.h"
@@ -46,20 +48,26 @@ std::vector<TensorView> views_of(const Fusion& fusion, const std::vector<Layout>
 struct Planned {
   std::shared_ptr<const Specialized> definition;
   Group& group;  // group of the definition
-  SizeHints hints;
+  bool index64;
   Plan plan;
   Device device;
+  std::vector<Answer> answers;  // to guards
 };
 
 py::dict texts_of(const Planned& p, const Plan& plan) {
   const Schedule schedule = p.group.scheduler->schedule(p.group.problem, plan);
-  const KernelIR kernel =
-      lower(p.group.problem, schedule, p.hints.index64, p.group.scheduler->name);
+  const KernelIR kernel = lower(p.group.problem, schedule, p.index64, p.group.scheduler->name);
   check_resources(p.plan, plan, kernel, kernel.shared_bytes(), p.device);
   py::dict out;
   out["schedule"] = to_string(schedule);
   out["ir"] = to_text(kernel);
   out["cuda"] = print_cuda(kernel);
+  return out;
+}
+
+std::vector<std::string> guards(const Planned& p) {
+  std::vector<std::string> out;
+  for (const Answer& a : p.answers) out.push_back(to_string(a));
   return out;
 }
 
@@ -98,20 +106,27 @@ class Segmented {
     const std::function<void(Group&)> add = [&](Group& g) {
       GroupSizes sizes = group_sizes(g, arguments(), largest);
       if (sizes.empty) return;
-      sizes.hints.guards = g.match.guards;
-      sizes.hints.extents = g.match.extents;
-      Plan plan = g.scheduler->plan(g.problem, sizes.hints, device);
+      const Arguments call = arguments();
+      SizeHints hints = hints_for(g, sizes, call);
+      Plan plan = g.scheduler->plan(g.problem, hints, device);
       if (plan.is_fission()) {
         FUSER_ASSERT(!g.fission.empty(), "a fission plan for a kernel without fission");
         for (int piece : g.fission) add(specialized_->groups[piece]);
         return;
       }
-      out.push_back({specialized_, g, std::move(sizes.hints), std::move(plan), device});
+      out.push_back({specialized_, g, sizes.index64, std::move(plan), device, hints.answers()});
     };
     for (const Step& step : specialized_->program.steps)
       if (const auto* kernel = std::get_if<KernelStep>(&step))
         add(specialized_->groups[kernel->group]);
     return out;
+  }
+
+  // Returns the number of expressions in the arenas of all problems.
+  size_t expressions() const {
+    size_t count = 0;
+    for (const Group& g : specialized_->groups) count += g.problem.refined.exprs.size();
+    return count;
   }
 
  private:
@@ -136,6 +151,21 @@ py::list plans(const Fusion& fusion, const std::vector<Layout>& inputs, const De
   return out;
 }
 
+using Tree = GuardTree<std::optional<int>>;
+
+// Inserts answers (slot, divisor, truth) to "the divisor divides the size in this slot".
+void insert_planned(Tree& tree, const std::vector<std::array<int, 3>>& answers, int planned) {
+  std::vector<Answer> path;
+  for (const auto& [slot, divisor, truth] : answers)
+    path.push_back({{.kind = Guard::Kind::Divides, .subject = slot, .divisor = divisor}, truth});
+  tree.insert(path, planned);
+}
+
+std::optional<int> find_planned(const Tree& tree, Sizes sizes) {
+  const auto* found = tree.find({.values = std::move(sizes), .aligned = {}});
+  return found ? *found : std::nullopt;
+}
+
 }  // namespace
 
 void bind_plan_testing(py::module_& tests) {
@@ -146,13 +176,19 @@ void bind_plan_testing(py::module_& tests) {
         "tensor input: a dict with `plan`, and with `text` `schedule`, `ir` and `cuda` too.");
   py::class_<Planned>(m, "Planned", "One of them.")
       .def_property_readonly("plan", [](const Planned& p) { return plan_dict(p.plan); })
+      .def_property_readonly("guards", &guards, "Text of each guard and its answer.")
       .def("texts", &texts, "`schedule`, `ir` and `cuda`.")
       .def("changed", &changed_texts, py::arg("plan"),
            "Returns the kernel of a changed plan, with the checks of fd.execute.");
   py::class_<Segmented>(m, "Segmented", "The same step by step: the definition cut into kernels.")
       .def(py::init<const Fusion&, std::vector<Layout>>(), py::arg("definition"), py::arg("inputs"),
            py::keep_alive<1, 2>())
-      .def("planned", &Segmented::planned, py::arg("device"));
+      .def("planned", &Segmented::planned, py::arg("device"))
+      .def("expressions", &Segmented::expressions, "Nodes in the arenas of all kernels.");
+  py::class_<Tree>(m, "GuardTree", "Numbers by answers to whether sizes divide.")
+      .def(py::init<>())
+      .def("insert", &insert_planned, py::arg("answers"), py::arg("planned"))
+      .def("find", &find_planned, py::arg("sizes"));
 }
 
 }  // namespace fuser

@@ -351,32 +351,4 @@ bool is_loaded(const MemoryAccess& access) {
                      [](Expr e) { return e->has(Symbol::Indirect); });
 }
 
-bool SizeHints::divides(Expr value, int64_t divisor) const {
-  if (divisor == 1 || value->is_constant(0)) return true;
-  if (value->is_constant()) return value->value.integer % divisor == 0;
-  for (size_t i = 0; i < guards.size(); ++i)
-    if (guards[i].value == value && guards[i].divisor == divisor) return truth[i];
-  throw Fault(FaultKind::Internal, "internal",
-              text("a plan asks whether ", divisor, " divides ", to_string(value),
-                   ", which match() did not collect"));
-}
-
-int64_t bucket_limit(int bucket) { return (int64_t{4 + bucket % 4} << (bucket / 4)) >> 2; }
-
-int bucket_of(int64_t value) {
-  if (value <= 1) return 0;
-  int bucket = 4 * (std::bit_width(static_cast<uint64_t>(value)) - 1);
-  while (bucket_limit(bucket) < value) ++bucket;
-  return bucket;
-}
-
-int64_t SizeHints::at_most(Expr extent) const {
-  if (extent->is_constant()) return bucket_limit(bucket_of(extent->value.integer));
-  for (size_t i = 0; i < extents.size(); ++i)
-    if (extents[i] == extent) return bucket_limit(buckets[i]);
-  throw Fault(
-      FaultKind::Internal, "internal",
-      text("a plan asks how large ", to_string(extent), " is, which match() did not collect"));
-}
-
 }  // namespace fuser

@@ -1,6 +1,5 @@
-// Problem: one kernel to be scheduled, and all that is known about its sizes besides their symbols:
-// the layout classes of inputs, and guards, predicates whose truth for concrete sizes is part of a
-// kernel's cache key. The structure of a kernel depends on sizes only through these.
+// Problem: one kernel to be scheduled, and the layout classes of its inputs. The structure of a
+// kernel depends on sizes only through these and through guards (guards.h).
 #pragma once
 
 #include <cstdint>
@@ -97,40 +96,12 @@ bool is_loaded(const MemoryAccess& access);
 // values.
 bool waits_for_reads(const Problem& problem, const MemoryAccess& store);
 
-// The guard "divisor divides value": registered by a scheduler, evaluated for concrete sizes.
-struct Guard {
-  Expr value = nullptr;
-  int64_t divisor = 1;
-};
-
-// bucket_of() returns the bucket of a size, in steps of a quarter of an octave: the smallest bucket
-// that contains `value`. bucket_limit() returns the largest size of a bucket.
-int bucket_of(int64_t value);
-int64_t bucket_limit(int bucket);
-
 // Kernels, if any, that can replace one kernel (kernel fission).
 enum class Fission : uint8_t {
   None,   // no replacement: this kernel is always used
   Split,  // kernels that compute some of the values each, see fission() in fusion/index/access.h
   // Kernels that copy uncoalesced operands, so that all remaining accesses are coalesced.
   TransposeOperands,
-};
-
-// Size hints: all that a plan may know about sizes. They never include a size itself.
-struct SizeHints {
-  std::vector<Guard> guards;
-  std::vector<bool> truth;          // by guard
-  std::vector<Expr> extents;        // registered by a scheduler
-  std::vector<int> buckets;         // by extent: its bucket_of()
-  Fission fission = Fission::None;  // kernels that can replace this kernel
-  std::vector<bool> aligned;        // by buffer: True if its address is a multiple of 16 bytes
-  bool index64 = false;
-  bool one_wave = false;  // True if it has one to four elements per resident thread of a large GPU
-
-  // Returns the truth of a registered guard; constants need no guard.
-  bool divides(Expr value, int64_t divisor) const;
-  // Returns the upper limit of the bucket of a registered extent, or of a constant.
-  int64_t at_most(Expr extent) const;
 };
 
 }  // namespace fuser

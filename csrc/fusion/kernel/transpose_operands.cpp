@@ -36,9 +36,10 @@ bool same_value(const std::vector<Value>& values, ValueId x, ValueId y) {
 
 }  // namespace
 
-std::vector<size_t> uncoalesced_accesses(Problem& p, const std::vector<bool>& in_place) {
+std::vector<size_t> uncoalesced_accesses(const Problem& p, const std::vector<bool>& in_place) {
   std::vector<size_t> out;
   if (!p.reduced) return out;
+  Exprs scratch = Exprs::on_top_of(p.refined.exprs);
   const size_t axes_of_all = p.refined.axes.size();
   const AxisSet lanes = lanes_of(p);
   const AxisSet all = (axes_of_all < 64 ? AxisSet{1} << axes_of_all : 0) - 1;
@@ -56,7 +57,7 @@ std::vector<size_t> uncoalesced_accesses(Problem& p, const std::vector<bool>& in
     const size_t output = a.store ? p.refined.stores[a.index].output : 0;
     if (a.store && output < in_place.size() && in_place[output]) continue;
     const Tensor& tensor = *p.buffers[a.buffer].tensor;
-    if (covers(p.refined.exprs, tensor, a.at, p.refined.axes)) out.push_back(i);
+    if (covers(scratch, tensor, a.at, p.refined.axes)) out.push_back(i);
   }
   return out;
 }

@@ -13,7 +13,7 @@ namespace fuser {
 
 // Returns the uncoalesced accesses of a problem with reductions that a copy can replace: accesses
 // that are linear and cover complete tensors.
-std::vector<size_t> uncoalesced_accesses(Problem& problem, const std::vector<bool>& in_place);
+std::vector<size_t> uncoalesced_accesses(const Problem& problem, const std::vector<bool>& in_place);
 
 // Computes the stores of the problem by kernels that transpose operands: uncoalesced reads are
 // copied before the main kernel, uncoalesced stores after it. `main`: index of the kernel that

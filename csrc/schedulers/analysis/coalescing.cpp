@@ -12,19 +12,15 @@ bool reads_earlier(const Problem& p) {
                      [](const BufferUse& b) { return b.output >= 0 && b.read && !b.written; });
 }
 
-void guard_uncoalesced(Problem& p, MatchResult& match) {
-  for (size_t a : uncoalesced_accesses(p, {}))
-    match.extents.push_back(p.refined.axes[near_axis(p.accesses[a])].extent);
-}
-
-bool has_uncoalesced(Problem& p, const SizeHints& hints) {
+bool has_uncoalesced(const Problem& p, SizeHints& hints) {
   // Elements from which an uncoalesced access takes longer than the launch and traffic of a copy. A
   // store takes several times as long as a read.
   constexpr int64_t least_read = 1 << 20, least_stored = least_read / 4;
   constexpr int sector = 32;  // bytes of a transaction; neighbours in one sector are read together
-  const int64_t elements =
-      hints.at_most(extent_of(p, kept_axes(p))) * hints.at_most(extent_of(p, reduced_axes(p)));
   const std::vector<size_t> uncoalesced = uncoalesced_accesses(p, {});
+  if (uncoalesced.empty()) return false;
+  const int64_t elements = hints.at_most(extent_of(p, hints.exprs(), kept_axes(p))) *
+                           hints.at_most(extent_of(p, hints.exprs(), reduced_axes(p)));
   return std::any_of(uncoalesced.begin(), uncoalesced.end(), [&](size_t i) {
     const MemoryAccess& a = p.accesses[i];
     return elements >= (a.store ? least_stored : least_read) &&
@@ -32,8 +28,8 @@ bool has_uncoalesced(Problem& p, const SizeHints& hints) {
   });
 }
 
-bool can_transpose_operands(Problem& p, const SizeHints& hints) {
-  return hints.fission == Fission::TransposeOperands && has_uncoalesced(p, hints);
+bool can_transpose_operands(const Problem& p, SizeHints& hints) {
+  return hints.fission() == Fission::TransposeOperands && has_uncoalesced(p, hints);
 }
 
 }  // namespace fuser

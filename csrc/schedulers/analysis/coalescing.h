@@ -11,12 +11,10 @@ namespace fuser {
 // earlier kernel has just traversed the large inputs, so L2 still holds their last elements.
 bool reads_earlier(const Problem& problem);
 
-// guard_uncoalesced() registers the size hints that has_uncoalesced() needs. has_uncoalesced()
-// returns whether an uncoalesced access is large enough that its sector per element dominates.
-// can_transpose_operands() returns whether, in addition, kernels that transpose the operands are
-// available.
-void guard_uncoalesced(Problem& problem, MatchResult& match);
-bool has_uncoalesced(Problem& problem, const SizeHints& hints);
-bool can_transpose_operands(Problem& problem, const SizeHints& hints);
+// has_uncoalesced() returns whether an uncoalesced access is large enough that its sector per
+// element dominates. can_transpose_operands() returns whether, in addition, kernels that transpose
+// the operands are available.
+bool has_uncoalesced(const Problem& problem, SizeHints& hints);
+bool can_transpose_operands(const Problem& problem, SizeHints& hints);
 
 }  // namespace fuser

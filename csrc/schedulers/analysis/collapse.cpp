@@ -13,28 +13,34 @@ int ceil_pow2(int64_t n) {
   return p;
 }
 
-Expr extent_of(Problem& p, const std::vector<AxisId>& axes) {
-  Expr e = p.refined.exprs.constant(1);
-  for (AxisId a : axes) e = p.refined.exprs.mul(e, p.refined.axes[a].extent);
+Expr extent_of(const Problem& p, Exprs& exprs, const std::vector<AxisId>& axes) {
+  Expr e = exprs.constant(1);
+  for (AxisId a : axes) e = exprs.mul(e, p.refined.axes[a].extent);
   return e;
 }
 
-Expr coefficient(Problem& p, const MemoryAccess& access, const std::vector<AxisId>& axes) {
+Expr extent_of(Problem& p, const std::vector<AxisId>& axes) {
+  return extent_of(p, p.refined.exprs, axes);
+}
+
+Expr coefficient(const Problem& p, const MemoryAccess& access, const std::vector<AxisId>& axes) {
   if (!access.strides) return nullptr;
   // A mask on one axis needs its coordinate, for which a collapsed index would have to be divided.
   if (axes.size() > 1)
     for (const Pred::Bound& b : access.in.bounds)
       for (AxisId a : axes)
         if (axes_of({b.coord}) >> a & 1) return nullptr;
-  Exprs& exprs = p.refined.exprs;
   const auto& c = access.strides->coefficients;
-  for (size_t i = 0; i + 1 < axes.size(); ++i)
-    if (c[axes[i]] != exprs.mul(c[axes[i + 1]], p.refined.axes[axes[i + 1]].extent)) return nullptr;
-  return axes.empty() ? exprs.constant(0) : c[axes.back()];
+  if (axes.size() > 1) {
+    Exprs products = Exprs::on_top_of(p.refined.exprs);
+    for (size_t i = 0; i + 1 < axes.size(); ++i)
+      if (c[axes[i]] != products.mul(c[axes[i + 1]], p.refined.axes[axes[i + 1]].extent))
+        return nullptr;
+  }
+  return axes.empty() ? nullptr : c[axes.back()];
 }
 
-Expr offset_along(Problem& p, const MemoryAccess& access, const std::vector<AxisId>& axes) {
-  Exprs& exprs = p.refined.exprs;
+Expr offset_along(Exprs& exprs, const MemoryAccess& access, const std::vector<AxisId>& axes) {
   Expr offset = access.strides->rest;
   for (AxisId k : axes)
     offset = exprs.add(offset,
@@ -42,7 +48,7 @@ Expr offset_along(Problem& p, const MemoryAccess& access, const std::vector<Axis
   return offset;
 }
 
-Dims collapse(Problem& p, const std::vector<AxisId>& axes,
+Dims collapse(const Problem& p, const std::vector<AxisId>& axes,
               const std::vector<const MemoryAccess*>& accesses) {
   Dims dims;
   for (AxisId a : axes) {

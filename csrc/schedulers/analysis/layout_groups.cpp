@@ -113,7 +113,7 @@ int staged_bytes(const Problem& p, const LayoutGroups& s) {
   return bytes_of(p, s.staged_values[X]) + bytes_of(p, s.staged_values[Y]);
 }
 
-FoundLayoutGroups find_layout_groups(Problem& p) {
+FoundLayoutGroups find_layout_groups(const Problem& p) {
   const auto refuse = [](const char* rule, const char* why) {
     return FoundLayoutGroups{.groups = {}, .rule = rule, .why = why};
   };
@@ -159,7 +159,7 @@ FoundLayoutGroups find_layout_groups(Problem& p) {
   return {.groups = std::move(s)};
 }
 
-LayoutGroups layout_groups_of(Problem& p) {
+LayoutGroups layout_groups_of(const Problem& p) {
   FoundLayoutGroups found = find_layout_groups(p);
   FUSER_ASSERT(found.groups, "the scheduler rejects this kernel: ", found.why);
   return std::move(*found.groups);

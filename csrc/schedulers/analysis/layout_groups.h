@@ -43,9 +43,9 @@ struct FoundLayoutGroups {
   const char* why = nullptr;
 };
 // Finds the layout groups of a problem, or the rule by which it is rejected.
-FoundLayoutGroups find_layout_groups(Problem& problem);
+FoundLayoutGroups find_layout_groups(const Problem& problem);
 // Returns the layout groups of a problem that find_layout_groups() accepts.
-LayoutGroups layout_groups_of(Problem& problem);
+LayoutGroups layout_groups_of(const Problem& problem);
 
 // Returns the group whose axis the lanes of an access run along, or the value None if the access is
 // scalar.

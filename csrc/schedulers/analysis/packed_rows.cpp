@@ -32,7 +32,7 @@ int most_vector(const VectorAxes& run) {
 }
 
 // Returns whether the access is packed: all axes form one linear index with stride 1.
-bool is_packed(Problem& p, const MemoryAccess& a) {
+bool is_packed(const Problem& p, const MemoryAccess& a) {
   if (size_of(a.dtype) >= vector_bytes || is_loaded(a) || !a.in.bounds.empty()) return false;
   std::vector<AxisId> all = kept_axes(p);
   for (AxisId r : reduced_axes(p)) all.push_back(r);
@@ -49,18 +49,7 @@ bool is_uncoalesced(const Problem& p, const MemoryAccess& a) {
 
 }  // namespace
 
-void guard_packed_rows(Problem& p, MatchResult& match, const VectorAxes& run) {
-  bool any = false;
-  for (const MemoryAccess& a : p.accesses) {
-    if (!is_packed(p, a)) continue;
-    any = true;
-    guard_divides(match, a.strides->rest, longest_vector(a));
-  }
-  for (int vector = most_vector(run); any && vector > 1; vector /= 2)
-    guard_row_vectors(p, match, run, vector);
-}
-
-PackedRows packed_rows_of(Problem& p, const VectorAxes& run, const SizeHints& hints,
+PackedRows packed_rows_of(const Problem& p, const VectorAxes& run, SizeHints& hints,
                           const Device& device, int64_t length, int64_t count) {
   if (kept_axes(p).empty()) return {};
   PackedRows s;
@@ -69,7 +58,7 @@ PackedRows packed_rows_of(Problem& p, const VectorAxes& run, const SizeHints& hi
   std::map<DType, int> read, stored;  // number of packed tensors in shared memory
   for (size_t i = 0; i < p.accesses.size(); ++i) {
     const MemoryAccess& a = p.accesses[i];
-    if (is_packed(p, a) && hints.aligned[a.buffer] &&
+    if (is_packed(p, a) && hints.aligned(a.buffer) &&
         hints.divides(a.strides->rest, longest_vector(a))) {
       s.accesses.insert(i);
       least_rows = std::max(least_rows, longest_vector(a));
@@ -100,7 +89,8 @@ PackedRows packed_rows_of(Problem& p, const VectorAxes& run, const SizeHints& hi
          count >= 2 * device.sms * rows())
     s.rows_per_thread *= 2;
   s.vector = most_vector(run);
-  while (s.vector > 1 && !hints.divides(extent_of(p, run.inner), s.vector)) s.vector /= 2;
+  while (s.vector > 1 && !hints.divides(extent_of(p, hints.exprs(), run.inner), s.vector))
+    s.vector /= 2;
   s.unroll = steps;
   return s;
 }

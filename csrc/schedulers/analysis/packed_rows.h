@@ -17,11 +17,9 @@ struct PackedRows {
   int rows_per_thread = 1;  // rows per thread
 };
 
-// Registers the guards that packed_rows_of() needs, besides the extents of K and R. `run` describes
-// the vectors along rows.
-void guard_packed_rows(Problem& problem, MatchResult& match, const VectorAxes& run);
-// Plans packed rows. `length`, `count`: upper bounds of the elements of a row and of the rows.
-PackedRows packed_rows_of(Problem& problem, const VectorAxes& run, const SizeHints& hints,
+// Plans packed rows. `run`: the vectors along rows. `length`, `count`: upper bounds of the elements
+// of a row and of the rows.
+PackedRows packed_rows_of(const Problem& problem, const VectorAxes& run, SizeHints& hints,
                           const Device& device, int64_t length, int64_t count);
 
 }  // namespace fuser

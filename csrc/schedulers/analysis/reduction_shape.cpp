@@ -10,8 +10,8 @@
 
 namespace fuser {
 
-VectorAxes vector_axes_of(Problem& p, std::vector<AxisId> axes,
-                          bool (*moves)(Problem&, const MemoryAccess&)) {
+VectorAxes vector_axes_of(const Problem& p, std::vector<AxisId> axes,
+                          bool (*moves)(const Problem&, const MemoryAccess&)) {
   std::vector<const MemoryAccess*> moved;
   for (const MemoryAccess& a : p.accesses)
     if (moves(p, a)) moved.push_back(&a);
@@ -20,17 +20,6 @@ VectorAxes vector_axes_of(Problem& p, std::vector<AxisId> axes,
           .inner = runs.back(),
           .complete = runs.size() == 1,
           .vector = std::max(1, vector_bytes / reduction_shape_of(p).widest)};
-}
-
-void guard_row_vectors(Problem& p, MatchResult& match, const VectorAxes& rows, int vector) {
-  guard_divides(match, p.refined.axes[rows.axes.back()].extent, vector);
-  guard_vectors(p, match, rows.inner, vector);
-}
-
-void guard_rows(Problem& p, MatchResult& match, const VectorAxes& rows) {
-  guard_row_vectors(p, match, rows, rows.vector);
-  match.extents = {extent_of(p, rows.axes), extent_of(p, kept_axes(p))};
-  guard_uncoalesced(p, match);
 }
 
 bool moves_rows(const Problem& p, const MemoryAccess& a) {

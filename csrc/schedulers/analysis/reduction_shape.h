@@ -19,12 +19,8 @@ struct VectorAxes {
   bool complete = false;  // True if `inner` equals `axes`
   int vector = 1;
 };
-VectorAxes vector_axes_of(Problem& problem, std::vector<AxisId> axes,
-                          bool (*moves)(Problem&, const MemoryAccess&));
-
-// Register the guards of schedulers that vectorize along R: all of them; only the vector guards.
-void guard_rows(Problem& problem, MatchResult& match, const VectorAxes& rows);
-void guard_row_vectors(Problem& problem, MatchResult& match, const VectorAxes& rows, int vector);
+VectorAxes vector_axes_of(const Problem& problem, std::vector<AxisId> axes,
+                          bool (*moves)(const Problem&, const MemoryAccess&));
 
 // Properties of a reduction problem that its schedulers decide by.
 struct ReductionShape {

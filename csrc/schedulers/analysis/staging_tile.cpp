@@ -21,33 +21,23 @@ constexpr int enough_bytes = 24 << 10;          // bytes of a tile with more tha
 
 // Returns the innermost kept axes along which the access is contiguous in memory. Empty if no kept
 // axis is contiguous.
-std::vector<AxisId> run_axes(Problem& p, const MemoryAccess& a) {
+std::vector<AxisId> run_axes(const Problem& p, const MemoryAccess& a) {
   std::vector<AxisId> run = collapse(p, kept_axes(p), {&a}).back();
   Expr along = coefficient(p, a, run);
   return along && along->is_constant(1) ? run : std::vector<AxisId>{};
 }
 
-bool moves_runs(Problem& p, const MemoryAccess& a, const SizeHints& hints, int length) {
+bool moves_runs(const Problem& p, const MemoryAccess& a, SizeHints& hints, int length) {
   length = std::min(length, longest_vector(a));
   if (length == 1) return true;
   const std::vector<AxisId> run = run_axes(p, a);
-  return hints.divides(extent_of(p, run), length) && can_vector(p, a, run, hints, length);
+  return hints.divides(extent_of(p, hints.exprs(), run), length) &&
+         can_vector(p, a, run, hints, length);
 }
 
 }  // namespace
 
-void guard_staging_tile(Problem& p, MatchResult& match) {
-  for (size_t i : uncoalesced_accesses(p, {})) {
-    const MemoryAccess& a = p.accesses[i];
-    const std::vector<AxisId> run = run_axes(p, a);
-    for (int length = longest_vector(a); !run.empty() && length > 1; length /= 2) {
-      guard_divides(match, extent_of(p, run), length);
-      guard_vector(p, match, a, run, length);
-    }
-  }
-}
-
-StagingTile staging_tile_of(Problem& p, const SizeHints& hints, const TileRoom& room) {
+StagingTile staging_tile_of(const Problem& p, SizeHints& hints, const TileRoom& room) {
   StagingTile t;
   const std::vector<size_t> uncoalesced = uncoalesced_accesses(p, {});
   int bytes = 0, least_rows = 1, longest = 1;

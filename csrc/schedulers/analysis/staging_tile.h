@@ -25,9 +25,7 @@ struct TileRoom {
   int64_t most_bytes = 0;         // bytes of an enlarged tile, at most
 };
 
-// Registers the guards that staging_tile_of() needs, besides the extents of K and R.
-void guard_staging_tile(Problem& problem, MatchResult& match);
-StagingTile staging_tile_of(Problem& problem, const SizeHints& hints, const TileRoom& room);
+StagingTile staging_tile_of(const Problem& problem, SizeHints& hints, const TileRoom& room);
 // Returns the threads per row, for `vectors` vectors per row: the fewest that still fill a block.
 // At most a warp, because the threads of one warp combine without a barrier.
 int threads_beside_tile(int64_t vectors);
