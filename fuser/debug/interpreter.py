@@ -372,6 +372,7 @@ class Run:
                 values = [self.values[t] for t in record["operands"]]
                 _require_memory(sum(value.numel() for value in values))
                 return torch.cat(values, record["dim"])
+        assert "fields" in record, f"evaluate() does not implement the tensor op {record['kind']}"
         return self.movement(record)
 
     def movement(self, record: dict[str, Any]) -> torch.Tensor:

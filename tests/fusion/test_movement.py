@@ -106,6 +106,20 @@ def test_text(
         assert calls[0] == calls[1]
 
 
+def test_expanded_dims_remain_expanded() -> None:
+    """Other dims may move before the squeeze, but not the expanded dim (squeeze-2)."""
+    fd = FusionDefinition()
+    x = fd.define_tensor([4])
+    wide = fd.ops.broadcast_in_dim(x, [4, 3], [0])
+    moved = fd.ops.flip(fd.ops.slice(wide, [1, 0], [4, 3]), [0])
+    fd.add_output(fd.ops.squeeze(moved, [1], squeeze_expanded=True) * 2.0)
+    with pytest.raises(ShapeError) as caught:
+        fd.ops.squeeze(fd.ops.flip(wide, [1]), [1], squeeze_expanded=True)
+    assert caught.value.rule == "squeeze-2"
+    data = torch.randn(4)
+    assert torch.equal(fd.execute([data])[0], data[1:].flip(0) * 2)
+
+
 X = torch.arange(48.0).reshape(6, 8)
 WINDOWS: dict[str, tuple[Callable[..., Any], Callable[[torch.Tensor], torch.Tensor]]] = {
     "beside its operand's": (

@@ -82,46 +82,60 @@ bool KernelBuilder::is_repeated(const Tensor* t) const {
   return tuples == most_tuples;
 }
 
+// Ops without a value of their own: movement ops, which operand() steps through, and library calls,
+// whose results are in memory.
+template <class D>
+constexpr bool is_stepped_over =
+    MovementOp<D> || std::is_same_v<D, Library> || std::is_same_v<D, std::monostate>;
+
 // Returns the points that the value at p is computed from. An absorbed product is replaced by the
 // operands of the fma.
 std::vector<Point> KernelBuilder::needs(const Point& p) {
-  std::vector<Point> out;
   const Tensor& t = *p.tensor;
-  if (is_materialized(&t)) return out;
+  if (is_materialized(&t)) return {};
   if (is_repeated(&t)) {
     repeated.insert(t.id);
     refuse(&t);
-    return out;
+    return {};
   }
-  if (const auto* d = std::get_if<Pointwise>(&t.definition)) {
-    for (const Operand& a : d->args) {
+  if (graph_.parts[t.id]) return elements(p, std::get<Reduction>(t.definition));
+  return std::visit([&](const auto& d) { return needs_of(p, d); }, t.definition);
+}
+
+template <class D>
+std::vector<Point> KernelBuilder::needs_of(const Point& p, const D& d) {
+  std::vector<Point> out;
+  if constexpr (std::is_same_v<D, Pointwise>) {
+    for (const Operand& a : d.args) {
       if (!a.tensor) continue;
-      if (a.tensor->id == graph_.absorbed[t.id]) {
+      if (a.tensor->id == graph_.absorbed[p.tensor->id]) {
         for (const Operand& f : std::get<Pointwise>(a.tensor->definition).args)
           if (f.tensor) out.push_back(operand(f.tensor, p.at));
       } else {
         out.push_back(operand(a.tensor, p.at));
       }
     }
-  } else if (const auto* c = std::get_if<Cast>(&t.definition)) {
-    out.push_back(operand(c->arg, p.at));
-  } else if (graph_.parts[t.id]) {
-    out = elements(p, std::get<Reduction>(t.definition));
-  } else if (const auto* reduction = std::get_if<Reduction>(&t.definition)) {
+  } else if constexpr (std::is_same_v<D, Cast>) {
+    out.push_back(operand(d.arg, p.at));
+  } else if constexpr (std::is_same_v<D, Reduction>) {
     if (admit(p))
-      out.push_back(operand(reduction->arg, reducing_.at(p).at));
+      out.push_back(operand(d.arg, reducing_.at(p).at));
     else
-      refuse(&t);
-  } else if (const auto* result = std::get_if<Result>(&t.definition)) {
-    Point all = operand(result->of, p.at);
+      refuse(p.tensor);
+  } else if constexpr (std::is_same_v<D, Result>) {
+    Point all = operand(d.of, p.at);
     if (is_materialized(all.tensor) || !admit(all))
-      refuse(&t);
+      refuse(p.tensor);
     else if (reducing_.at(all).over)  // else one element, whose position is constant
       out.push_back(std::move(all));
-  } else if (const auto* take = std::get_if<TakeAlongAxis>(&t.definition)) {
-    out.push_back(operand(take->index, p.at));
-  } else {
+  } else if constexpr (std::is_same_v<D, TakeAlongAxis>) {
+    out.push_back(operand(d.index, p.at));
+  } else if constexpr (std::is_same_v<D, Pad> || std::is_same_v<D, Cat>) {
     out = sources(p);
+  } else {
+    static_assert(std::is_same_v<D, Input> || std::is_same_v<D, Full> || std::is_same_v<D, Iota> ||
+                      is_stepped_over<D>,
+                  "needs_of() misses an op");
   }
   return out;
 }
@@ -299,43 +313,59 @@ void KernelBuilder::compute(const Point& p) {
     else
       map_axis_sources(p);
     append(p, t.dtype, Read{}, axes_of(p.at));
-  } else if (const auto* f = std::get_if<Full>(&t.definition)) {
-    append(p, t.dtype, Splat{refined_.exprs.cast(t.dtype, import(f->value))}, 0);
-  } else if (std::holds_alternative<Iota>(t.definition)) {
-    append(p, t.dtype, Coordinate{p.at[0]}, axes_of(p.at));
-  } else if (const auto* c = std::get_if<Cast>(&t.definition)) {
-    append_once(p, t.dtype, Convert{access({.tensor = c->arg}, p.at)});
-  } else if (const auto* d = std::get_if<Pointwise>(&t.definition)) {
-    Apply how = apply(t, *d, p.at);
-    compare_integers(refined_.exprs, refined_.values, how);
-    append_once(p, t.dtype, std::move(how));
-  } else if (std::holds_alternative<Pad>(t.definition) ||
-             std::holds_alternative<Cat>(t.definition)) {
-    const auto* cat = std::get_if<Cat>(&t.definition);
-    if (cat && part_at(*cat, p.at[cat->dim])) {
-      known_.emplace(p, known_.at(sources(p)[0]));
-      return;
-    }
-    Select how = selected(p);
-    AxisSet axes = axes_of(how.args);
-    for (const Access& a : how.args)
-      for (const Pred::Bound& b : a.in.bounds) axes |= axes_of({b.coord});
-    append(p, t.dtype, std::move(how), axes);
   } else if (graph_.parts[t.id]) {
     combine_parts(p, std::get<Reduction>(t.definition));
-  } else if (const auto* reduction = std::get_if<Reduction>(&t.definition)) {
-    reduce(p, *reduction);
-  } else if (const auto* result = std::get_if<Result>(&t.definition)) {
-    const Point all = operand(result->of, p.at);
+  } else {
+    std::visit([&](const auto& d) { compute_op(p, d); }, t.definition);
+  }
+}
+
+template <class D>
+void KernelBuilder::compute_op(const Point& p, const D& d) {
+  const Tensor& t = *p.tensor;
+  if constexpr (std::is_same_v<D, Full>) {
+    append(p, t.dtype, Splat{refined_.exprs.cast(t.dtype, import(d.value))}, 0);
+  } else if constexpr (std::is_same_v<D, Iota>) {
+    append(p, t.dtype, Coordinate{p.at[0]}, axes_of(p.at));
+  } else if constexpr (std::is_same_v<D, Cast>) {
+    append_once(p, t.dtype, Convert{access({.tensor = d.arg}, p.at)});
+  } else if constexpr (std::is_same_v<D, Pointwise>) {
+    Apply how = apply(t, d, p.at);
+    compare_integers(refined_.exprs, refined_.values, how);
+    append_once(p, t.dtype, std::move(how));
+  } else if constexpr (std::is_same_v<D, Pad> || std::is_same_v<D, Cat>) {
+    select(p);
+  } else if constexpr (std::is_same_v<D, Reduction>) {
+    reduce(p, d);
+  } else if constexpr (std::is_same_v<D, Result>) {
+    const Point all = operand(d.of, p.at);
     if (!reducing_.at(all).over) {
       append(p, t.dtype, Splat{refined_.exprs.constant(0)}, 0);
     } else {
       const ValueId of = known_.at(all);
-      append(p, t.dtype, Project{of, result->index}, refined_.values[of].axes);
+      append(p, t.dtype, Project{of, d.index}, refined_.values[of].axes);
     }
   } else {
+    // Inputs are read, and demand() replaces gathers by their source.
+    static_assert(
+        std::is_same_v<D, Input> || std::is_same_v<D, TakeAlongAxis> || is_stepped_over<D>,
+        "compute_op() misses an op");
     FUSER_ASSERT(false, "t", t.id, " has no value");
   }
+}
+
+// Computes a pad or cat: a select, or the operand that has the coordinate.
+void KernelBuilder::select(const Point& p) {
+  const auto* cat = std::get_if<Cat>(&p.tensor->definition);
+  if (cat && part_at(*cat, p.at[cat->dim])) {
+    known_.emplace(p, known_.at(sources(p)[0]));
+    return;
+  }
+  Select how = selected(p);
+  AxisSet axes = axes_of(how.args);
+  for (const Access& a : how.args)
+    for (const Pred::Bound& b : a.in.bounds) axes |= axes_of({b.coord});
+  append(p, p.tensor->dtype, std::move(how), axes);
 }
 
 // Computes the value at `root` and all values that it depends on; iterative. Returns false as add()

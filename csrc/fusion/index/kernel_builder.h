@@ -182,6 +182,8 @@ class KernelBuilder {
   bool is_repeated(const Tensor* t) const;
   void refuse(const Tensor* t);
   std::vector<Point> needs(const Point& p);
+  template <class D>
+  std::vector<Point> needs_of(const Point& p, const D& d);
   ValueId append(const Point& p, DType dtype, decltype(Value::how) how, AxisSet axes);
   ValueId append_once(const Point& p, DType dtype, Computed how);
   ValueId helper(DType dtype, decltype(Value::how) how, AxisSet axes);
@@ -193,6 +195,9 @@ class KernelBuilder {
   void combine_parts(const Point& p, const Reduction& d);
   void reduce(const Point& p, const Reduction& d);
   void compute(const Point& p);
+  template <class D>
+  void compute_op(const Point& p, const D& d);
+  void select(const Point& p);
   bool demand(const Point& root);
 
   const FusionGraph& graph_;
