@@ -21,7 +21,7 @@ def check_kernel(views: Sequence[View], sizes: Sizes) -> None:
     """
     most: dict[str, tuple[int, View]] = {}
     for view in views:
-        for axis in view.loop:
+        for axis in () if view.is_input else view.loop:
             name = axis.parallel.name
             extent = sizes(axis.extent())
             largest = most.get(name, (0, view))[0]

@@ -27,6 +27,8 @@ from fuser.nvfuser.schedule.views import Edge, View, kind_of
 
 # Tensor ops whose dims do not correspond to dims of their operands.
 _UNRELATED = ("Library", "Input", "Iota", "Full")
+# Matrix products, whose last axis is reduced.
+_PRODUCTS = ("matmul", "linear")
 
 
 class ScheduledFusion:
@@ -136,7 +138,8 @@ class ScheduledFusion:
         view = TensorView(self, next(self._numbers), record["id"], record["dtype"], str(op))
         extents = [_extent(scalars, index) for index in record["shape"]]
         producers = [self._of_tensors[t] for t in dict.fromkeys(record["operands"])]
-        view.operands = [Edge(p, _related(record, p, i)) for i, p in enumerate(producers)]
+        ranks = [len(self._of_tensors[t].kept()) for t in record["operands"]]
+        view.operands = [Edge(p, _related(record, p, i, ranks)) for i, p in enumerate(producers)]
         if kind == "Input":
             view.is_input, view.memory = True, MemoryType["global"]
         _domains(view, record, extents)
@@ -150,10 +153,16 @@ def _extent(scalars: list[Any], index: int) -> Extent:
     return constant(int(rest[0])) if kind == "constant" else size(index)
 
 
-def _related(record: dict[str, Any], producer: View, place: int) -> tuple[Any, ...]:
-    """Pairs of equal dims of an operand and of the root domain of the op."""
+def _related(
+    record: dict[str, Any], producer: View, place: int, ranks: list[int]
+) -> tuple[Any, ...]:
+    """Pairs of equal dims of an operand and of the root domain of the op. `ranks` are those of all
+    operands.
+    """
     kind, rank = record["kind"], len(producer.kept())
     dims = list(range(rank))
+    if record.get("op") in _PRODUCTS:
+        return _related_of_product(record, ranks, place)
     if kind in _UNRELATED:
         return ()
     if kind == "Broadcast":
@@ -166,6 +175,25 @@ def _related(record: dict[str, Any], producer: View, place: int) -> tuple[Any, .
     elif kind == "Pointwise" and rank != len(record["shape"]):
         return ()
     return tuple((d, d) for d in dims)
+
+
+def _related_of_product(
+    record: dict[str, Any], ranks: list[int], place: int
+) -> tuple[tuple[int, int], ...]:
+    """Pairs of dims of a matrix product. Its reduced axis follows the dims of the result."""
+    rank, reduced = ranks[place], len(record["shape"])
+    if record["op"] == "linear":  # [..., k], [n, k], [n]
+        if place == 0:
+            return (*((d, d) for d in range(rank - 1)), (rank - 1, reduced))
+        return ((0, reduced - 1), (1, reduced))[:rank]
+    has_columns = ranks[-1] > 1
+    batch = reduced - (ranks[0] > 1) - has_columns
+    pairs = [(d, batch - (rank - 2) + d) for d in range(rank - 2)]
+    if rank == 1:
+        return ((0, reduced),)
+    if place == 0:
+        return (*pairs, (rank - 2, reduced - 1 - has_columns), (rank - 1, reduced))
+    return (*pairs, (rank - 2, reduced), (rank - 1, reduced - 1))
 
 
 def _domains(view: View, record: dict[str, Any], extents: list[Extent]) -> None:
@@ -199,6 +227,8 @@ def _domains(view: View, record: dict[str, Any], extents: list[Extent]) -> None:
                     if c == d
                 ]
                 view.logical.append(axis(extent, kind_of(extent, related)))
+            if record.get("op") in _PRODUCTS:
+                view.logical.append(axis(operand[-1].extent(), IterType.reduction))
 
 
 def _reshape(view: View, record: dict[str, Any], extents: list[Extent], axis: Any) -> None:

@@ -26,6 +26,7 @@ from fuser.nvfuser.schedule.translate import (
     Sizes,
     is_refusal,
     nearest,
+    notes_of_others,
     notes_of_primitives,
     requests_of_bindings,
     requests_of_launch,
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
     from fuser.fusion import Fusion
 
 _log = logging.getLogger("fuser.schedule")
+
+# Alignment in bytes that plans distinguish at most.
+_ALIGNMENT = 256
 
 # Number of input layouts per definition whose translated schedules are kept.
 _MOST_PREPARED = 64
@@ -63,11 +67,15 @@ class Prepared:
     taken: list[list[str]] = field(default_factory=list)
     always: list[str] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
+    _fields: tuple[tuple[Plan, ...], Any] | None = None  # plans, and their form for csrc/torch
 
     @property
     def fields(self) -> Any:
         """The plans in the form that csrc/torch accepts; None if nothing changes."""
-        return None if self.plans == self.planned else plan_fields(self.plans)
+        if self._fields is None or self._fields[0] is not self.plans:
+            changed = self.plans != self.planned
+            self._fields = (self.plans, plan_fields(self.plans) if changed else None)
+        return self._fields[1]
 
     @property
     def as_plans(self) -> Plans | None:
@@ -118,23 +126,27 @@ def prepare(
     accepted = compatible(fusion, planned, steps)
     made = Prepared(planned, planned, tuple(step[1] for step in kernels))
     made.always, made.kept = notes_of_primitives(fusion)
+    used: set[View] = set()
     for place, (plan, step) in enumerate(zip(planned, kernels, strict=True)):
         requests = Requests()
-        views = list(_views_in(fusion, step))
+        views = list(_views_in(fusion, step, steps))
+        used.update(views)
         check_kernel(views, sizes)
         requests_of_bindings(plan, views, sizes, requests)
         _requests_of_scheduler(fusion, plan, accepted, requests)
         if launch:
             requests_of_launch(plan, launch, requests)
-        others = (made.plans[:place], made.plans[place + 1 :])
+        before, after = made.plans[:place], made.plans[place + 1 :]
 
-        def refusal(candidate: Plan, others: Any = others) -> str:
-            return _refusal(executor, inputs, device, (*others[0], candidate, *others[1]))
+        def refusal(candidate: Plan, before: Any = before, after: Any = after) -> str:
+            return _refusal(executor, inputs, device, (*before, candidate, *after))
 
         changed, lines = nearest(plan, requests.fields, refusal)
-        made.plans = (*others[0], changed, *others[1])
+        made.plans = (*before, changed, *after)
         made.taken.append(lines)
         made.kept += requests.kept
+    others = [view for view in fusion.views if view not in used and not view.is_input]
+    made.kept += notes_of_others(others)
     made.kept = list(dict.fromkeys(made.kept))
     return made
 
@@ -186,15 +198,25 @@ def sizes_on(target: Any, inputs: Sequence[Any]) -> Sizes:
     return evaluate
 
 
-def _views_in(fusion: ScheduledFusion, step: Any) -> Iterator[View]:
-    """The tensors that a kernel computes, and the copies of inputs that it reads."""
-    _, _, _, reads, writes, computes, _ = step
+def _views_in(fusion: ScheduledFusion, step: Any, steps: Sequence[Any]) -> Iterator[View]:
+    """The tensors that a kernel computes, the copies of inputs that it reads, and the tensors that
+    its accesses move: results of movement ops are in no list of a step.
+    """
     inputs = {view.tensor for view in fusion.views if view.is_input}
-    tensors = {*computes, *(tensor for tensor, _ in writes)}
-    tensors |= {tensor for tensor, _ in reads if tensor in inputs}
+    tensors = _computed(step) | {tensor for tensor, _ in step[3] if tensor in inputs}
+    elsewhere = set().union(*map(_computed, steps)) | inputs
+    for view in reversed(fusion.views):
+        if view.tensor in tensors:
+            moved = (edge.producer.tensor for edge in view.operands)
+            tensors.update(tensor for tensor in moved if tensor not in elsewhere)
     for view in fusion.views:
         if view.tensor in tensors:
             yield view
+
+
+def _computed(step: Any) -> set[int]:
+    _, _, _, _, writes, computes, _ = step
+    return {*computes, *(tensor for tensor, _ in writes)}
 
 
 def execute(target: Any, inputs: Sequence[Any], device: Any, made: Prepared) -> Any:
@@ -250,8 +272,18 @@ def prepared(fd: Any, inputs: Sequence[Any], device: Any) -> Prepared:
 
 def _key(fd: Any, inputs: Sequence[Any], device: Any) -> Any:
     written = getattr(fd.schedule, "__func__", fd.schedule)
-    sizes = tuple(tuple(value.shape) if hasattr(value, "shape") else None for value in inputs)
-    return written, fd.fec.executor.signature(inputs, device), sizes
+    return written, str(device), tuple(map(_layout, inputs))
+
+
+def _layout(value: Any) -> Any:
+    """The properties of an input that plans and extents depend on; integers may be sizes."""
+    if not hasattr(value, "data_ptr"):
+        return value if isinstance(value, int) else None
+    try:
+        aligned = value.data_ptr() % _ALIGNMENT
+        return value.shape, value.stride(), value.dtype, value.device, aligned
+    except RuntimeError:  # a tensor without strides, which the executor refuses
+        return None
 
 
 def _scheduled(fd: Any, inputs: Sequence[Any], device: Any) -> tuple[ScheduledFusion, Prepared]:

@@ -130,7 +130,7 @@ def bindings_of(views: Sequence[View], dims: Dims, sizes: Sizes) -> dict[str, Bi
     """The largest axis of each parallel type, with the dims of all axes of this type."""
     found: dict[str, Binding] = {}
     for view in views:
-        for axis in view.loop:
+        for axis in () if view.is_input else view.loop:
             if not axis.is_parallelized():
                 continue
             name, extent = axis.parallel.name, sizes(axis.extent())
@@ -236,6 +236,16 @@ def _memory(plan: Plan, views: Sequence[View], requests: Requests) -> None:
     ]
     for name, factor in zip(("tile_y", "tile_x"), factors, strict=False):
         requests.add(plan, name, factor, f"{names} in shared memory")
+
+
+def notes_of_others(views: Sequence[View]) -> list[str]:
+    """Lines about bindings of tensors that no kernel computes."""
+    return [
+        f"{view.name}: {axis}: no kernel computes this tensor"
+        for view in views
+        for axis in view.loop
+        if axis.is_parallelized()
+    ]
 
 
 def notes_of_primitives(fusion: ScheduledFusion) -> tuple[list[str], list[str]]:

@@ -57,7 +57,11 @@ def defined(shape: list[int], op: Any) -> tuple[FusionDefinition, Any, Any]:
             ],
         ),
         ([4, 6], lambda fd, x: fd.ops.max(x, [0, 1]), ["logical domain : (rS2{4}, rS3{6})"]),
-        ([4, 6], lambda fd, x: fd.ops.matmul(x, x.t()), ["logical domain : (iS4{4}, iS5{4})"]),
+        (
+            [4, 6],
+            lambda fd, x: fd.ops.matmul(x, x.t()),
+            ["logical domain : (iS4{4}, iS5{4}, rS6{6})"],
+        ),
         ([], lambda fd, x: fd.ops.exp(x), ["logical domain : ()"]),
     ],
     ids=["squeeze", "expand", "permute", "split", "merge", "slice", "max", "matmul", "rank 0"],
@@ -92,6 +96,35 @@ def test_every_op_of_a_large_definition_has_domains() -> None:
                 assert edge.producer.kept()[p] is not view.get_root_domain()[c]
     take, gathered = (view_of(results[0]).operands[i].dims for i in (0, 1))
     assert (take, gathered) == (((0, 0),), ((0, 0), (1, 1)))
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "expected"),
+    [
+        ("matmul", [(4, 6), (6, 8)], [((0, 0), (1, 2)), ((0, 2), (1, 1))]),
+        ("matmul", [(6,), (6, 8)], [((0, 1),), ((0, 1), (1, 0))]),
+        ("matmul", [(4, 6), (6,)], [((0, 0), (1, 1)), ((0, 1),)]),
+        (
+            *("matmul", [(3, 4, 6), (2, 3, 6, 8)]),
+            [((0, 1), (1, 2), (2, 4)), ((0, 0), (1, 1), (2, 4), (3, 3))],
+        ),
+        (
+            *("linear", [(2, 3, 6), (8, 6), (8,)]),
+            [((0, 0), (1, 1), (2, 3)), ((0, 2), (1, 3)), ((0, 2),)],
+        ),
+    ],
+)
+def test_dims_of_matrix_products(op: str, shapes: list[tuple[int, ...]], expected: Any) -> None:
+    fd = FusionDefinition()
+    operands = [fd.define_tensor(list(shape), contiguity=True) for shape in shapes]
+    product = view_of(getattr(fd.ops, op)(*operands))
+    assert [edge.dims for edge in product.operands] == expected
+    assert product.has_reduction()
+    axes = product.get_root_domain()
+    for edge in product.operands:
+        for p, c in edge.dims:
+            extents = [edge.producer.kept()[p].extent(), axes[c].extent()]
+            assert extents[0] == extents[1]
 
 
 def test_a_schedule_follows_a_growing_definition() -> None:

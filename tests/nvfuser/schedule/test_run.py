@@ -171,13 +171,52 @@ def test_each_kernel_follows_its_own_tensors(rng: np.random.Generator) -> None:
     assert str(fd.ke.report).splitlines()[0].endswith(": outer")
 
 
+def test_tensors_that_accesses_move_belong_to_a_kernel(rng: np.random.Generator) -> None:
+    x, row = normal(rng, 64, 512), normal(rng, 512)
+    fd, _, _ = defined(lambda fd, x, row: x * row, x, row)
+    wide = fd.sched.tensors()[2]
+    assert wide.op == "broadcast"
+    wide.split(1, 64).parallelize(2, P.block_x)
+    assert fd.manual_execute([x, row])[0].equal(x * row)
+    assert taken(fd) == "threads=64 instead of 128"
+    assert fd.ke.report is not None
+    assert fd.ke.report.kept == []
+
+
 def test_definitions_without_kernels() -> None:
     x = torch.ones(4, 3)
     fd, (t0,), result = defined(lambda fd, x: fd.ops.permute(x, [1, 0]), x)
     t0.split(0, 2)
     result.axis(0).parallelize(P.block_x)
     assert fd.manual_execute([x])[0].equal(x.t())
-    assert str(fd.ke.report) == ""
+    expected = f"not taken over: T1: {result.axis(0)}: no kernel computes this tensor"
+    assert str(fd.ke.report) == expected
+
+
+def test_products_of_matrices_by_streams(rng: np.random.Generator) -> None:
+    """Torch multiplies; axes of streams are recorded, and the options of nvFuser ignored."""
+    x, w = normal(rng, 8, 16), normal(rng, 16, 12)
+    fd, (_, weight), product = defined(lambda fd, x, w: fd.ops.matmul(x, w), x, w)
+    for tensor in (weight, product):
+        tensor.outer_split(1, 3)
+        tensor.axis(1).parallelize(P.stream)
+        tensor.set_allocation_domain(tensor.get_loop_domain(), True)
+    (got,) = fd.execute([x, w], _enable_options=["host_ir_lowering"])
+    torch.testing.assert_close(got, x @ w)
+    torch.testing.assert_close(fd.manual_validate([x, w])[0], x @ w)
+    lines = str(fd.ke.report).splitlines()
+    assert lines[-1] == f"not taken over: T2: {product.axis(1)}: no kernel computes this tensor"
+    assert str(product.axis(1)).startswith("iStream")
+
+
+def test_bindings_of_inputs_have_no_effect(rng: np.random.Generator) -> None:
+    x = normal(rng, 64, 512)
+    fd, (t0,), _ = defined(lambda fd, x: fd.ops.relu(x), x)
+    t0.split(1, 64)
+    t0.axis(2).parallelize(P.block_x)
+    t0.axis(0).parallelize(P.block_y)
+    assert fd.manual_execute([x])[0].equal(x.relu())
+    assert taken(fd) == ""
 
 
 def test_random_schedules_keep_values(rng: np.random.Generator) -> None:
@@ -260,6 +299,18 @@ def test_wrong_inputs_raise_the_errors_of_a_run() -> None:
         with pytest.raises(UserError) as caught:
             fd.manual_execute(wrong)
         assert caught.value.rule == rule
+
+
+def test_a_schedule_sees_only_inputs_that_can_run() -> None:
+    x = torch.ones(8, 64)
+    fd = Norm(x)
+    for wrong in ([], [x.double()], [x.to_sparse()], [3]):
+        with pytest.raises(UserError) as caught:
+            fd.execute(wrong)
+        with pytest.raises(UserError) as planned:
+            fd.execute(wrong, override_user_schedule=True)
+        assert caught.value.rule == planned.value.rule
+    assert fd.calls == 0
 
 
 def test_manual_validate_compares() -> None:
