@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from fuser._core import DataType, Scalar, Tensor
 from fuser.errors import UserError
@@ -375,6 +375,15 @@ class View:
         self._log("set_allocation_domain", domain=tuple(map(str, found)))
         self.allocation = found
         return self
+
+    def __iter__(self) -> NoReturn:
+        """Raises UserError `by-hand-tensor`: split() of torch returns a tuple, this one a view."""
+        raise UserError(
+            f"{self.name}: a tensor under a schedule by hand has no elements: "
+            "x.split(axis, factor) splits a loop\n"
+            "  hint: torch.split(x, size, dim) splits the tensor",
+            rule="by-hand-tensor",
+        )
 
     # ---- as text
 

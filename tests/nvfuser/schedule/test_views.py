@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from fuser import (
     DataType,
@@ -191,6 +192,14 @@ def test_wrong_arguments_name_the_method() -> None:
     with pytest.raises(UserError, match=r"Tensor\.split\(\): .*factor") as caught:
         x.split(2)
     assert caught.value.rule == "argument-kind-1"
+
+
+def test_the_split_of_torch_is_named() -> None:
+    fd, x, _ = sum_of([-1, 8], [1])
+    text = refused("by-hand-tensor", lambda: [*x.split(1, 2)])
+    assert "torch.split(x, size, dim)" in text
+    halves = torch.split(fd.define_tensor([4, 8]), 4, 1)
+    assert [len(half.shape) for half in halves] == [2, 2]
 
 
 def test_bindings_are_checked() -> None:
