@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -378,3 +381,27 @@ def test_a_debug_launch_checks_scratch(debug: dict[str, Any], name: str, place: 
         launch(debug[name], np.zeros(2, np.float32), [workspace(3), counters(2)])
     assert caught.value.rule == "debug-bounds"
     assert place in str(caught.value)
+
+
+THREADS = """
+import os, sys, torch
+from fuser import FusionDefinition
+torch.set_num_threads(int(sys.argv[1]))
+with FusionDefinition() as fd:
+    fd.add_output(fd.define_tensor([-1]) * 2)
+x = torch.ones(1 << 20)
+before = len(os.listdir("/proc/self/task"))
+fd.execute([x])
+print(len(os.listdir("/proc/self/task")) - before)
+"""
+
+
+@pytest.mark.parametrize(
+    ("torch_threads", "option", "workers"), [(1, "0", 0), (3, "0", 2), (3, "1", 0), (1, "4", 3)]
+)
+def test_threads_of_a_call_on_the_cpu(torch_threads: int, option: str, workers: int) -> None:
+    """FUSER_HOST_THREADS decides, else torch.set_num_threads. The caller is one of the threads."""
+    environment = {**os.environ, "FUSER_HOST_THREADS": option}
+    command = [sys.executable, "-c", THREADS, str(torch_threads)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{workers}\n"
