@@ -219,11 +219,10 @@ class LegacyDefinition:
         `by-hand-vectorize` for a vectorized axis that is not the innermost one of a copy, and the
         errors of execute().
         """
-        from fuser.nvfuser.schedule.run import execute, manual_execute
+        from fuser.nvfuser.schedule.run import execute, prepare_by_hand
 
-        self._ke = manual_execute(self, inputs, heuristic_params)
-        assert self._ke.report is not None, "manual_execute() compiles"
-        found: list[torch.Tensor] = execute(self, inputs, None, self._ke.report)
+        made = prepare_by_hand(self, inputs, heuristic_params)
+        found: list[torch.Tensor] = execute(self, inputs, None, made)
         return found
 
     def manual_validate(
@@ -231,11 +230,9 @@ class LegacyDefinition:
     ) -> list[torch.Tensor]:
         """validate() for manual_execute(). Raises the errors of both."""
         from fuser.debug.validation import validate
-        from fuser.nvfuser.schedule.run import manual_execute
+        from fuser.nvfuser.schedule.run import prepare_by_hand
 
-        self._ke = manual_execute(self, inputs, None)
-        assert self._ke.report is not None, "manual_execute() compiles"
-        plan = self._ke.report.as_plans
+        plan = prepare_by_hand(self, inputs, None).as_plans
         return validate(cast("FusionDefinition", self), inputs, reference_outputs, plan=plan)
 
     # ---- refused

@@ -322,6 +322,8 @@ class KernelExecutor:
         self, fusion_id: int = 0, concrete_id: int = 0, runtime_id: int = 0, group_id: int = 0
     ) -> None:
         self._target: Any = None
+        self._launch: LaunchParams | None = None
+        self._known: OrderedDict[Any, Prepared] = OrderedDict()
         self.report: Prepared | None = None
 
     def compile(
@@ -333,16 +335,24 @@ class KernelExecutor:
         scheduler_type: Any = None,
     ) -> None:
         """Translates the schedule for the inputs `args`. Raises the errors of prepare()."""
-        target = fusion if hasattr(fusion, "fec") else Target(fusion)
-        self._compile(target, args, None, launch_constraints)
+        self._target = fusion if hasattr(fusion, "fec") else Target(fusion)
+        self._launch = launch_constraints
+        self._known.clear()
+        self.prepare(args)
 
-    def _compile(
-        self, target: Any, args: Sequence[Any], device: Any, launch: LaunchParams | None = None
-    ) -> None:
-        fusion = schedule_of(target.fusion.builder)
-        self.report = prepare(target, fusion, args, device, launch)
-        _tell(self.report)
-        self._target = target
+    def prepare(self, args: Sequence[Any]) -> Prepared:
+        """The translated schedule for inputs, from an earlier call if nothing changed since."""
+        fusion = schedule_of(self._target.fusion.builder)
+        changing = repr((fusion.params, fusion.limits, self._launch))
+        key = (tuple(map(_layout, args)), len(fusion.primitives), changing)
+        self.report = self._known.get(key)
+        if self.report is None:
+            self.report = prepare(self._target, fusion, args, None, self._launch)
+            self._known[key] = self.report
+            if len(self._known) > _MOST_PREPARED:
+                self._known.popitem(last=False)
+            _tell(self.report)
+        return self.report
 
     def run(
         self,
@@ -351,7 +361,7 @@ class KernelExecutor:
         compile_params: Any = None,
     ) -> list[torch.Tensor]:
         """Runs the kernel and returns the results. Raises UserError `by-hand-executor` before
-        compile(). Inputs that compile() did not see are planned again.
+        compile(). Other inputs than those of compile() are planned again.
         """
         if self.report is None:
             raise UserError(
@@ -359,8 +369,8 @@ class KernelExecutor:
                 "  hint: call compile(fd.fusion, inputs) first, or fd.manual_execute(inputs)",
                 rule="by-hand-executor",
             )
-        self._compile(self._target, args, None, launch_constraints)
-        found: list[torch.Tensor] = execute(self._target, args, None, self.report)
+        self._launch = launch_constraints or self._launch
+        found: list[torch.Tensor] = execute(self._target, args, None, self.prepare(args))
         return found
 
     def is_compiled(self) -> bool:
@@ -372,11 +382,12 @@ class KernelExecutor:
         return False
 
 
-def manual_execute(fd: Any, inputs: Sequence[Any], params: Any) -> KernelExecutor:
-    """Prepares the run of fd.manual_execute(inputs, params)."""
-    fusion = schedule_of(fd.fusion.builder)
+def prepare_by_hand(fd: Any, inputs: Sequence[Any], params: Any) -> Prepared:
+    """Prepares fd.manual_execute(inputs, params), whose executor is fd.ke."""
     if params is not None:
-        fusion.params = params
-    made = KernelExecutor()
-    made._compile(fd, inputs, None)
-    return made
+        schedule_of(fd.fusion.builder).params = params
+    if fd._ke is None:
+        executor = KernelExecutor()
+        executor.compile(fd, inputs)
+        fd._ke = executor
+    return fd.ke.prepare(inputs)

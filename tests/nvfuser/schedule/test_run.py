@@ -23,6 +23,7 @@ from fuser import (
     LaunchParams,
     MemoryType,
     ParallelType,
+    PointwiseParams,
     UserError,
     schedule,
 )
@@ -343,6 +344,32 @@ def test_kernel_executor(rng: np.random.Generator) -> None:
     executor.compile(fd.fusion, [x], LaunchParams(bdimx=32, bdimy=8))
     assert executor.report is not None
     assert executor.report.plans[0].threads == 256
+    executor.run([x[:3]])
+    assert executor.report.plans[0].threads == 256, "the constraints of compile()"
+    executor.run([x], LaunchParams(bdimx=96))
+    assert executor.report.plans[0].threads == 96
+
+
+def test_a_schedule_is_translated_once(
+    rng: np.random.Generator, caplog: pytest.LogCaptureFixture
+) -> None:
+    x = normal(rng, 64, 512)
+    fd, _, y = defined(lambda fd, x: fd.ops.relu(x), x)
+    y.split(1, 64)
+    with caplog.at_level(logging.INFO, logger="fuser.schedule"):
+        for _ in range(3):
+            fd.manual_execute([x])
+        assert len(caplog.records) == 1
+        y.axis(2).parallelize(P.block_x)
+        fd.manual_execute([x])
+        assert len(caplog.records) == 2
+        assert taken(fd) == "threads=64 instead of 128"
+        fd.manual_execute([x[:, :256]])
+        params = PointwiseParams(vectorization_factor=1)
+        fd.manual_execute([x], params)
+        params.vectorization_factor = 2
+        fd.manual_execute([x], params)
+        assert len(caplog.records) == 5
 
 
 # ---- the legacy way: schedule() of a subclass
