@@ -49,19 +49,22 @@ SizeHints::SizeHints(const Problem& problem, Fission fission, GuardSizes& guards
       fission_(fission),
       guards_(guards),
       sizes_(sizes),
-      leaf_(std::move(leaf)) {}
+      leaf_(std::move(leaf)),
+      asked_aligned_(problem.buffers.size(), false) {}
 
-int SizeHints::ask(const Guard& guard) {
-  for (const Answer& a : answers_)
-    if (a.guard == guard) return a.value;
+int SizeHints::record(const Guard& guard) {
   answers_.push_back({guard, answer(guard, sizes_)});
   return answers_.back().value;
 }
 
 int SizeHints::ask_size(Guard::Kind kind, Expr size, int64_t divisor) {
   const int slot = guards_.program.add(size);
+  const Guard guard{.kind = kind, .subject = slot, .divisor = divisor, .size = size};
+  for (size_t i : of_sizes_)
+    if (answers_[i].guard == guard) return answers_[i].value;
   guards_.program.resume(leaf_, sizes_.values);
-  return ask({.kind = kind, .subject = slot, .divisor = divisor, .size = size});
+  of_sizes_.push_back(answers_.size());
+  return record(guard);
 }
 
 bool SizeHints::divides(Expr value, int64_t divisor) {
@@ -78,9 +81,19 @@ int64_t SizeHints::at_most(Expr extent) {
 bool SizeHints::aligned(int buffer) {
   // Allocators align the memory of outputs.
   if (problem_.buffers[buffer].input < 0) return true;
-  return ask({.kind = Guard::Kind::Aligned, .subject = buffer}) != 0;
+  if (!asked_aligned_[buffer]) {
+    asked_aligned_[buffer] = true;
+    record({.kind = Guard::Kind::Aligned, .subject = buffer});
+  }
+  return sizes_.aligned[buffer];
 }
 
-bool SizeHints::one_wave() { return ask({.kind = Guard::Kind::OneWave}) != 0; }
+bool SizeHints::one_wave() {
+  if (!asked_one_wave_) {
+    asked_one_wave_ = true;
+    record({.kind = Guard::Kind::OneWave});
+  }
+  return sizes_.one_wave;
+}
 
 }  // namespace fuser

@@ -36,7 +36,7 @@ struct Answer {
   Guard guard;
   int value = 0;
 };
-// Returns "8 divides size(0, 1): yes".
+// Returns "8 divides size(t0, 1): yes".
 std::string to_string(const Answer& answer);
 
 // The sizes that guards of one kernel ask for, in all calls.
@@ -81,8 +81,8 @@ class SizeHints {
   const std::vector<Answer>& answers() const { return answers_; }
 
  private:
-  int ask(const Guard& guard);
   int ask_size(Guard::Kind kind, Expr size, int64_t divisor);
+  int record(const Guard& guard);
 
   const Problem& problem_;
   const Fission fission_;  // kernels that can replace this kernel
@@ -90,6 +90,9 @@ class SizeHints {
   CallSizes& sizes_;
   const IntProgram::Leaf leaf_;
   std::vector<Answer> answers_;
+  std::vector<size_t> of_sizes_;     // indices of the answers about sizes
+  std::vector<bool> asked_aligned_;  // by buffer: True if Aligned is among the answers
+  bool asked_one_wave_ = false;      // True if OneWave is
 };
 
 // Decision tree over the answers to guards.
