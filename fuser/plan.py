@@ -1,15 +1,17 @@
 """Plans: the scheduling decisions for a kernel, as values that can be printed, changed and run."""
 
+import textwrap
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from fuser import _core
 from fuser.arguments import describe, fits
 from fuser.errors import UserError
 
 # Fields that are sets of accesses, one bit per access of a kernel: ints of any size.
-_SETS = frozenset({"vectorized", "unaligned", "strided", "streaming", "packed", "staged"})
+_SETS = frozenset(name for name, kind, _, _ in _core.plan_fields() if kind == "Accesses")
 
 # Fields by the name that programs from before the first release use. The next release drops the
 # old names, so that a plan has one spelling.
@@ -81,47 +83,6 @@ class Plan(Mapping[str, Any]):
     of the GPU (too many threads, a width that the layout does not allow) is refused by execute().
     fuser.explain omits fields that are 0. A row is the elements that are reduced together. Masks
     are ints of any size: bit i stands for access i (FUSER_DUMP=schedule prints the accesses).
-
-        threads             of a block
-        threads_x, _y, _z   of a block, along a row, along the next dim, along the one after it
-        vector              neighbouring elements that a thread moves at once; vector_x and
-                            vector_y along the two layout groups of a transpose
-        tile_x, tile_y      elements of a transposing tile
-        divides_x, _y       1: tiles divide their axis, so that no element of a tile needs a mask
-        unroll              unrolled steps of a thread
-        smem_unroll         factor by which the compiler unrolls the loop over a row; 1 keeps the
-                            code short, because `unroll` already gives the loads in flight; 0: no
-                            loop
-        looped              1: a loop over the steps that the threads of a block leave
-        collapsed           innermost dims that are one dim
-        lane_axes           innermost axes that a vector stays within; 0: any number
-        tail                1: the last vector of a row may run past its end
-        store_line_x, _y    elements of a memory line at which each row of a tile starts its
-                            stores, because a warp then writes complete lines; 0: at the tile
-        peel                1: loops over a row start at its first line of memory
-        vectorized          mask of accesses that move whole vectors
-        unaligned           mask of vector reads at any element address
-        strided             mask of reads whose lanes select elements of a wider window
-        streaming           mask of accesses that bypass L1
-        split_at_rows       1: vectors within one row have a loop of their own
-        uniform_select      1: every condition holds for all elements of a vector or for none
-        persistent_in       memory of a row between reduction loops: 1 registers, 2 shared
-                            memory, 3 none (the row is read again)
-        num_stages          rows of the pipeline of copies to shared memory
-        packed              mask of short rows that cross shared memory as whole vectors
-        staged              mask of uncoalesced accesses that cross shared memory as a tile
-        rows_per_vector     neighbouring rows of one vector of a staged access
-        rows_per_thread     packed or staged rows that a thread reduces in turn
-        prefetch_tiles      1: staged reads are copied one tile ahead
-        cache_computed      1: values that several reduction loops use stay in registers, because
-                            a second computation costs more than a register per element
-        single_pass         1: fewer reduction loops: Welford, online softmax
-        cluster_size        blocks that reduce a row together
-        grid_blocks         blocks of a grid of constant size; 0: the grid grows with the tensors
-        min_blocks_per_sm   resident blocks for which the compiler limits registers: more blocks
-                            hide latency, more registers avoid spills; 0: the compiler decides
-        columns_per_merge   columns that a block merges at once at the end
-        reverse_grid        1: the first blocks take the last elements
     """
 
     __slots__ = ("_fields",)
@@ -178,6 +139,42 @@ class Plan(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return f"Plan({', '.join(f'{name}={value!r}' for name, value in self._fields.items())})"
+
+
+def _allowed(values: str, least: int, most: int) -> str:
+    """The values of a field that may be changed: "32 to 1024, multiples of 32"."""
+    if values == "Subset":
+        return "subsets"
+    kinds = {
+        "Any": "",
+        "Multiple": f", multiples of {least}",
+        "Divisor": f", divisors of {most}",
+        "Power": ", powers of two",
+    }
+    return f"{least} to {most}{kinds[values]}"
+
+
+def _documentation() -> str:
+    """The fields of plans and their ranges, from csrc/schedule/plan_fields.def."""
+    starts = {"Count": "", "Flag": "1: ", "Accesses": "mask of "}
+    lines = ["The fields:", ""]
+    for name, kind, _, meaning in _core.plan_fields():
+        lines += textwrap.wrap(
+            f"{name:18}  {starts[kind]}{meaning}",
+            width=92,
+            subsequent_indent=" " * 20,
+            break_on_hyphens=False,
+        )
+    lines += ["", "Fields that may be changed, with their widest ranges:", ""]
+    for scheduler, rows in _core.plan_ranges().items():
+        free = [f"{name} ({_allowed(*range_)})" for name, *range_ in rows if range_[0] != "Derived"]
+        lines += textwrap.wrap(
+            f"{scheduler}: {'; '.join(free)}", width=92, subsequent_indent="    "
+        )
+    return textwrap.indent("\n".join(lines), "    ", lambda line: bool(line.strip()))
+
+
+Plan.__doc__ = f"{(Plan.__doc__ or '').rstrip()}\n\n{_documentation()}\n"
 
 
 def plan_fields(plan: "Plans | None" = None) -> dict[str, Any] | list[dict[str, Any]] | None:

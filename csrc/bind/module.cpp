@@ -16,6 +16,7 @@ PYBIND11_MODULE(_core, m) {
   fuser::bind_sha256(m);
   fuser::bind_store(m);
   fuser::bind_device(m);
+  fuser::bind_plan_fields(m);
   fuser::bind_cuda_api(m);
   fuser::bind_host(m);
   fuser::bind_cuda(m);

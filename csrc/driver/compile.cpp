@@ -183,10 +183,11 @@ void append_place(int device, bool index64, Key& key) {
 }
 
 // Makes a variant from a plan: schedule, Kernel IR, text, and the sizes that a launch evaluates.
-std::shared_ptr<const Variant> make_variant(Group& group, Plan plan, bool index64) {
+std::shared_ptr<const Variant> make_variant(Group& group, const Decision& decision, Plan plan,
+                                            bool index64) {
   auto made = std::make_shared<Variant>();
   made->plan = std::move(plan);
-  made->schedule = group.scheduler->schedule(group.problem, made->plan);
+  made->schedule = schedule_of(*group.scheduler, group.problem, decision, made->plan);
   const std::string name = kernel_name(group.problem.refined, group.scheduler->moves);
   if (dump_enabled("schedule", name))
     dump("schedule", name, text(to_string(made->plan), "\n", to_string(made->schedule), "\n"));
@@ -220,12 +221,13 @@ void check_room(const Plan& planned, const Variant& made, const Arguments& argum
 
 }  // namespace
 
-Plan changed_plan(Group& group, const Plan& planned, const Plan& wanted) {
+Plan changed_plan(const Group& group, const Decision& decision, const Plan& wanted) {
+  const Plan& planned = *plan_of(decision);
   FUSER_CHECK(wanted.scheduler == planned.scheduler, User, "plan-1",
               "plan: scheduler=", wanted.scheduler, " is not allowed; expected ", planned.scheduler,
               ", the first scheduler that accepts this kernel\n  planned: ", to_string(planned));
   Plan all = merged(planned, wanted);
-  group.scheduler->check(group.problem, planned, all);
+  check_plan(*group.scheduler, group.problem, decision, all);
   return all;
 }
 
@@ -240,28 +242,24 @@ std::shared_ptr<const Variant> find_variant(Group& group, GroupSizes& sizes,
   if (!wanted)
     if (const auto* known = planned_before.find(sizes.sizes)) return *known;
   SizeHints hints = hints_for(group, sizes, arguments);
-  Plan plan =
-      group.scheduler->plan(group.problem, hints, planning_device(device, *group.scheduler));
-  if (plan.is_fission()) {
-    FUSER_ASSERT(!group.fission.empty(), "a fission plan for a kernel without fission");
+  const Device planned_for = planning_device(device, *group.scheduler);
+  const Decision decision = group.scheduler->plan(group.problem, hints, planned_for);
+  const Plan* planned = plan_of(decision);
+  if (!planned) {
+    FUSER_ASSERT(!group.fission.empty(), "fission of a kernel that has none");
     auto made = std::make_shared<Variant>();
-    made->plan = std::move(plan);
+    made->fission = true;
     planned_before.insert(hints.answers(), made);
     return made;
   }
-  Plan planned;
-  if (wanted) {
-    planned = std::move(plan);
-    plan = changed_plan(group, planned, *wanted);
-  }
+  Plan plan = wanted ? changed_plan(group, decision, *wanted) : *planned;
   // Answers affect only the plan, so equal plans share a variant.
   Key plan_key;
   append_place(device, sizes.index64, plan_key);
   append_key(plan, plan_key);
   std::shared_ptr<const Variant>& variant = group.variants[plan_key];
-  if (!variant) variant = make_variant(group, std::move(plan), sizes.index64);
-  if (wanted && !group.scheduler->for_cpu)
-    check_room(planned, *variant, arguments, planning_device(device, *group.scheduler));
+  if (!variant) variant = make_variant(group, decision, std::move(plan), sizes.index64);
+  if (wanted && !group.scheduler->for_cpu) check_room(*planned, *variant, arguments, planned_for);
   if (!wanted || prefer) planned_before.insert(hints.answers(), variant);
   return variant;
 }

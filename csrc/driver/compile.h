@@ -20,9 +20,9 @@
 
 namespace fuser {
 
-// One way to run one kernel of a specialized fusion. If the plan says fission, then only the plan
-// is set.
+// One way to run one kernel of a specialized fusion.
 struct Variant {
+  bool fission = false;  // True if the kernels of Group::fission run instead; no other field is set
   Plan plan;
   Schedule schedule;
   KernelIR ir;
@@ -50,7 +50,7 @@ struct Group {
   // needs no planning.
   std::map<Key, GuardTree<std::shared_ptr<const Variant>>> by_answers;
   // Kernels of the group's fission, as indices into Specialized::groups. They exchange temporaries,
-  // and run instead of the group's kernel if the plan says so (`Plan::is_fission`). Empty if
+  // and run instead of the group's kernel if the scheduler decides so (UseFission). Empty if
   // `fission_kind` is None. One of them may have a fission itself.
   std::vector<int> fission;
   Fission fission_kind = Fission::None;
@@ -95,8 +95,8 @@ SizeHints hints_for(Group& group, GroupSizes& sizes, const Arguments& arguments)
 std::shared_ptr<const Variant> find_variant(Group& group, GroupSizes& sizes,
                                             const Arguments& arguments, const Plan* wanted,
                                             bool prefer);
-// Returns the plan with the fields that the user changed. Raises UserError "plan-1" if the
-// scheduler does not allow a change, and "plan-2" if it has no such field.
-Plan changed_plan(Group& group, const Plan& planned, const Plan& wanted);
+// Returns the plan of a decision with the fields that the user changed. Raises UserError "plan-1"
+// if the scheduler does not allow a change, and "plan-2" if it has no such field.
+Plan changed_plan(const Group& group, const Decision& decision, const Plan& wanted);
 
 }  // namespace fuser

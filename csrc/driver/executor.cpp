@@ -152,12 +152,12 @@ Call Executor::prepare(const Arguments& arguments, const std::vector<Plan>& plan
     const Plan* wanted = kernels < plans.size() ? &plans[kernels] : nullptr;
     auto variant = find_variant(g, sizes, arguments, wanted, prefer);
     totals().plans += static_cast<int64_t>(g.variants.size() - before);
-    kernels += !variant->plan.is_fission();
+    kernels += !variant->fission;
     return variant;
   };
   const std::function<void(int)> add = [&](int group) {
     auto variant = variant_of(group);
-    if (variant && variant->plan.is_fission())
+    if (variant && variant->fission)
       for (int piece : specialized->groups[group].fission) add(piece);
     else
       call.variants[group] = std::move(variant);

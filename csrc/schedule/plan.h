@@ -19,10 +19,6 @@ struct Plan {
   std::string scheduler;
   std::vector<std::pair<std::string, PlanValue>> fields;
 
-  // Returns whether the scheduler chose kernel fission: the values are computed by several kernels
-  // (Group::fission). The plan then has no fields.
-  bool is_fission() const { return scheduler == "fission"; }
-
   const PlanValue& value(std::string_view name) const;
   int64_t get(std::string_view name) const;
   const AccessSet& set(std::string_view name) const;

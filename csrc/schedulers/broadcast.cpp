@@ -65,7 +65,7 @@ MatchResult match_broadcast(const Problem& p) {
   return accept;
 }
 
-Plan plan_broadcast(const Problem& p, SizeHints& hints, const Device&) {
+Decision plan_broadcast(const Problem& p, SizeHints& hints, const Device&) {
   const Columns c = *columns_of(p);
   Expr width = extent_of(p, hints.exprs(), c.dims[K]);
   int vector = c.vector;
@@ -75,13 +75,14 @@ Plan plan_broadcast(const Problem& p, SizeHints& hints, const Device&) {
   if (vectorized.empty()) vector = 1;
   int threads_x = 1;
   while (threads_x < warp && int64_t{threads_x} * vector < hints.at_most(width)) threads_x *= 2;
-  return {.scheduler = "broadcast",
-          .fields = {{"threads_x", threads_x},
-                     {"threads_y", block_threads / threads_x},
-                     {"unroll", vector > 1 ? rows_in_flight : 2 * rows_in_flight},
-                     {"vector", vector},
-                     {"reverse_grid", reads_earlier(p)},
-                     {"vectorized", vectorized}}};
+  return to_plan(BroadcastPlan{
+      .threads_x = threads_x,
+      .threads_y = block_threads / threads_x,
+      .unroll = vector > 1 ? rows_in_flight : 2 * rows_in_flight,
+      .vector = vector,
+      .reverse_grid = reads_earlier(p),
+      .vectorized = vectorized,
+  });
 }
 
 Schedule schedule_broadcast(Problem& p, const Plan& plan) {
@@ -109,11 +110,9 @@ Schedule schedule_broadcast(Problem& p, const Plan& plan) {
 }
 
 void check_broadcast(const Problem&, const Plan& planned, const Plan& wanted) {
-  const int64_t x = planned.get("threads_x"), y = wanted.get("threads_y");
-  check_fields(planned, wanted,
-               {{"threads_y", 1, most_threads / x, Field::Any, too_many_threads},
-                {"unroll", 1, 16, Field::Any, too_many_registers},
-                {"reverse_grid", 0, 1}});
+  const int64_t x = typed<BroadcastPlan>(planned).threads_x;
+  check_fields(planned, wanted, {{"threads_y", 1, most_threads / x}});
+  const int64_t y = typed<BroadcastPlan>(wanted).threads_y;
   expect(planned, x * y % warp == 0, text("threads_y=", y),
          text("a multiple of ", std::max<int64_t>(1, warp / x),
               ", because a block consists of whole warps"));

@@ -385,14 +385,14 @@ MatchResult match_inner(const Problem& p) {
   return accept;
 }
 
-Plan plan_inner(const Problem& p, SizeHints& hints, const Device& device) {
+Decision plan_inner(const Problem& p, SizeHints& hints, const Device& device) {
   Rows o = rows_to_plan(p, hints);
   if (!in_packed_rows(p, hints, device, o)) {
     share_out(o);
     if (!beside_tile(p, hints, device, o)) {
-      if (can_transpose_operands(p, hints)) return {.scheduler = "fission", .fields = {}};
+      if (can_transpose_operands(p, hints)) return UseFission{};
       choose_placement(p, device, o);
-      if (!few_rows_fit(p, hints, device, o)) return {.scheduler = "fission", .fields = {}};
+      if (!few_rows_fit(p, hints, device, o)) return UseFission{};
       loop_over(p, o);
     }
   }
@@ -400,29 +400,30 @@ Plan plan_inner(const Problem& p, SizeHints& hints, const Device& device) {
   const VectorAxes& r = o.vector_axes;
   const int lane_axes =
       o.vector > 1 && !o.peel ? lane_axes_of(p, r.axes, r.inner, hints, o.vector) : 0;
-  return {.scheduler = "inner",
-          .fields = {{"threads_x", o.on.threads_x},
-                     {"threads_y", o.threads_y},
-                     {"unroll", o.on.unroll},
-                     {"vector", o.vector},
-                     {"looped", o.looped},
-                     {"smem_unroll", o.smem_unroll},
-                     {"persistent_in", static_cast<int64_t>(o.on.persistent_in)},
-                     {"cluster_size", o.on.cluster},
-                     {"num_stages", o.on.num_stages},
-                     {"grid_blocks", blocks_of(device, o)},
-                     {"min_blocks_per_sm", o.on.min_blocks_per_sm},
-                     {"streaming", streaming_of(p, o.on.streaming)},
-                     {"packed", o.packed},
-                     {"rows_per_thread", o.rows_per_thread},
-                     {"staged", o.tile.accesses},
-                     {"rows_per_vector", o.tile.rows_per_vector},
-                     {"single_pass", o.single_pass},
-                     {"cache_computed", keeps(p, o)},
-                     {"peel", o.peel},
-                     {"lane_axes", lane_axes},
-                     {"vectorized", o.vectorized},
-                     {"unaligned", o.unaligned}}};
+  return to_plan(InnerPlan{
+      .threads_x = o.on.threads_x,
+      .threads_y = o.threads_y,
+      .unroll = o.on.unroll,
+      .vector = o.vector,
+      .looped = o.looped,
+      .smem_unroll = o.smem_unroll,
+      .persistent_in = static_cast<int64_t>(o.on.persistent_in),
+      .cluster_size = o.on.cluster,
+      .num_stages = o.on.num_stages,
+      .grid_blocks = blocks_of(device, o),
+      .min_blocks_per_sm = o.on.min_blocks_per_sm,
+      .streaming = streaming_of(p, o.on.streaming),
+      .packed = o.packed,
+      .rows_per_thread = o.rows_per_thread,
+      .staged = o.tile.accesses,
+      .rows_per_vector = o.tile.rows_per_vector,
+      .single_pass = o.single_pass,
+      .cache_computed = keeps(p, o),
+      .peel = o.peel,
+      .lane_axes = lane_axes,
+      .vectorized = o.vectorized,
+      .unaligned = o.unaligned,
+  });
 }
 
 Schedule schedule_inner(Problem& both, const Plan& plan) {
@@ -484,55 +485,49 @@ Schedule schedule_inner(Problem& both, const Plan& plan) {
 }
 
 void check_inner(const Problem& p, const Plan& planned, const Plan& wanted) {
-  const int64_t x = planned.get("threads_x"), y = planned.get("threads_y");
-  const int64_t rows_per_thread = planned.get("rows_per_thread"),
-                blocks = planned.get("grid_blocks");
-  const bool looped = planned.get("looped") != 0, smem_unroll = planned.get("smem_unroll") != 0;
-  const bool packed = !planned.set("packed").empty(), alone = planned.get("cluster_size") > 1;
+  const auto was = typed<InnerPlan>(planned);
+  const int64_t x = was.threads_x, y = was.threads_y;
+  const bool packed = !was.packed.empty(), alone = was.cluster_size > 1;
   // Each element of a peeled row that no vector holds has a thread: at most a line and two vectors.
-  const int64_t least = !planned.get("peel") ? 1 : looped ? std::min<int64_t>(3 * warp, x) : x;
-  AccessSet streaming = planned.set("streaming");
-  streaming |=
-      streaming_of(used(p, planned.get("single_pass") != 0), RowPlacement::Streaming::Rows);
+  const int64_t least = !was.peel ? 1 : was.looped ? std::min<int64_t>(3 * warp, x) : x;
+  AccessSet streaming = was.streaming;
+  streaming |= streaming_of(used(p, was.single_pass), RowPlacement::Streaming::Rows);
   check_subset(planned, wanted, "streaming", streaming);
-  Plan numbers = wanted;  // the numbers, for check_fields()
-  for (auto& [name, value] : numbers.fields)
-    if (name == "streaming") value = planned.set("streaming");
-  check_fields(planned, numbers,
-               {{"cache_computed", 0, planned.get("cache_computed")},
-                {"threads_x", least, most_threads, Field::Any,
-                 least > 1 ? "each element outside of the vectors of a row needs a thread"
-                           : too_many_threads},
-                // Packed rows of neighbouring threads are a power of two apart. The blocks of a
-                // cluster combine all of their threads for one row.
-                {"threads_y", 1,
-                 alone    ? 1
-                 : packed ? 2 * y
-                          : most_threads,
-                 packed ? Field::Power : Field::Any,
-                 alone    ? "all threads of a cluster combine for one row"
-                 : packed ? "rows of neighbouring threads are a power of two apart"
-                          : too_many_threads},
-                {"unroll", 1, smem_unroll ? 8 : 64, Field::Any, too_many_registers},
-                {"min_blocks_per_sm", 0, 8},
-                {"smem_unroll", smem_unroll ? 1 : 0, smem_unroll ? 16 : 0},
-                {"rows_per_thread", std::min<int64_t>(1, rows_per_thread), 2 * rows_per_thread},
-                {"grid_blocks", blocks ? 1 : 0, blocks ? 1 << 20 : 0}});
-  const int64_t threads = wanted.get("threads_x"), rows = wanted.get("threads_y");
-  const int64_t taken = threads * wanted.get("unroll");
+  // Packed rows of neighbouring threads are a power of two apart. The blocks of a cluster combine
+  // all of their threads for one row.
+  Limits threads_y{"threads_y", 1, most_threads};
+  if (packed)
+    threads_y = {"threads_y", 1, 2 * y, FieldRange::Values::Power,
+                 "rows of neighbouring threads are a power of two apart"};
+  if (alone) threads_y = {"threads_y", 1, 1, {}, "all threads of a cluster combine for one row"};
+  check_fields(
+      planned, wanted,
+      {{"cache_computed", 0, was.cache_computed},
+       {"threads_x",
+        least,
+        most_threads,
+        {},
+        least > 1 ? "each element outside of the vectors of a row needs a thread" : nullptr},
+       threads_y,
+       {"unroll", 1, was.smem_unroll ? 8 : 64},
+       {"smem_unroll", was.smem_unroll ? 1 : 0, was.smem_unroll ? 16 : 0},
+       {"rows_per_thread", std::min<int64_t>(1, was.rows_per_thread), 2 * was.rows_per_thread},
+       {"grid_blocks", was.grid_blocks ? 1 : 0, was.grid_blocks ? 1 << 20 : 0}});
+  const auto is = typed<InnerPlan>(wanted);
+  const int64_t threads = is.threads_x, rows = is.threads_y, taken = threads * is.unroll;
   expect(planned, std::has_single_bit(static_cast<uint64_t>(threads)) || rows == 1,
          text("threads_x=", threads),
          "a power of two, or threads_y=1, because lanes of a warp combine");
-  expect(planned, looped || taken >= x * planned.get("unroll"), text("threads_x * unroll=", taken),
-         text("at least ", x * planned.get("unroll"),
-              ", because the threads of a row hold all of its elements"));
+  expect(
+      planned, was.looped || taken >= x * was.unroll, text("threads_x * unroll=", taken),
+      text("at least ", x * was.unroll, ", because the threads of a row hold all of its elements"));
   // The packed rows of a block must start at a multiple of a vector and fit shared memory.
   const int64_t together = std::min<int64_t>(y, vector_bytes);
   expect(planned, !packed || (threads <= warp && rows % together == 0),
          text("threads_x=", threads, ", threads_y=", rows),
          text("threads_x up to ", warp, " and threads_y a multiple of ", together, " up to ", 2 * y,
               ", because packed rows move as whole vectors"));
-  check_staging_tile(planned, wanted);
+  check_staging_tile(planned, was, is);
   // A warp takes part in the reductions of one row or of several, and must be complete.
   expect(planned, threads * rows % warp == 0 && threads * rows <= most_threads,
          text("threads_x * threads_y=", threads * rows),

@@ -311,7 +311,7 @@ MatchResult match_inner_outer(const Problem& p) {
   return accept;
 }
 
-Plan plan_inner_outer(const Problem& p, SizeHints& hints, const Device& device) {
+Decision plan_inner_outer(const Problem& p, SizeHints& hints, const Device& device) {
   const VectorAxes r = rows_of(p);
   const ReductionShape shape = reduction_shape_of(p);
   const int64_t length = hints.at_most(extent_of(p, hints.exprs(), r.axes));
@@ -327,13 +327,12 @@ Plan plan_inner_outer(const Problem& p, SizeHints& hints, const Device& device) 
   Tile tile;
   if (vector > 1 && device.cooperative && has_uncoalesced(p, hints))
     tile = staged_tile(p, hints, device, shape, length, vector);
-  if (!tile.fits && can_transpose_operands(p, hints)) return {.scheduler = "fission", .fields = {}};
+  if (!tile.fits && can_transpose_operands(p, hints)) return UseFission{};
 
   if (!tile.fits && device.cooperative) tile = paced_tile(device, shape, length, vector, results);
   if (!tile.fits) tile = roomy_tile(device, shape, length, vector, results);
   const int cluster = tile.cluster;
-  if (hints.fission() != Fission::None && (!device.cooperative || !tile.fits))
-    return {.scheduler = "fission", .fields = {}};
+  if (hints.fission() != Fission::None && (!device.cooperative || !tile.fits)) return UseFission{};
   // Values that the second loop would recompute stay in registers if there are enough. One more
   // register per element is for operands common to all rows.
   int64_t kept = 0;
@@ -348,23 +347,24 @@ Plan plan_inner_outer(const Problem& p, SizeHints& hints, const Device& device) 
       std::clamp(ceil_pow2((length + blocks - 1) / blocks), 8, tile.threads / 4);
   columns_per_merge = static_cast<int>(std::bit_floor(static_cast<unsigned>(columns_per_merge)));
   while (tile.threads % columns_per_merge) columns_per_merge /= 2;
-  return {.scheduler = "inner_outer",
-          .fields = {{"threads_x", tile.threads_x},
-                     {"threads_y", tile.threads / tile.threads_x},
-                     {"unroll", tile.unroll},
-                     {"vector", vector},
-                     {"cluster_size", cluster},
-                     {"num_stages", tile.num_stages},
-                     {"cache_computed", cache_computed},
-                     {"columns_per_merge", columns_per_merge},
-                     {"grid_blocks", blocks},
-                     {"min_blocks_per_sm", tile.min_blocks_per_sm},
-                     {"rows_per_thread", tile.rows_per_thread},
-                     {"staged", tile.staging.accesses},
-                     {"rows_per_vector", tile.staging.rows_per_vector},
-                     {"prefetch_tiles", tile.prefetch_tiles},
-                     {"lane_axes", lane_axes},
-                     {"vectorized", vectorized}}};
+  return to_plan(InnerOuterPlan{
+      .threads_x = tile.threads_x,
+      .threads_y = tile.threads / tile.threads_x,
+      .unroll = tile.unroll,
+      .vector = vector,
+      .cluster_size = cluster,
+      .num_stages = tile.num_stages,
+      .cache_computed = cache_computed,
+      .columns_per_merge = columns_per_merge,
+      .grid_blocks = blocks,
+      .min_blocks_per_sm = tile.min_blocks_per_sm,
+      .rows_per_thread = tile.rows_per_thread,
+      .staged = tile.staging.accesses,
+      .rows_per_vector = tile.staging.rows_per_vector,
+      .prefetch_tiles = tile.prefetch_tiles,
+      .lane_axes = lane_axes,
+      .vectorized = vectorized,
+  });
 }
 
 Schedule schedule_inner_outer(Problem& p, const Plan& plan) {
@@ -408,38 +408,41 @@ Schedule schedule_inner_outer(Problem& p, const Plan& plan) {
 }
 
 void check_inner_outer(const Problem&, const Plan& planned, const Plan& wanted) {
-  const int64_t x = planned.get("threads_x"), y = planned.get("threads_y");
-  const int64_t unroll = planned.get("unroll"), rows_per_thread = planned.get("rows_per_thread");
-  const bool staged = !planned.set("staged").empty();
+  const auto was = typed<InnerOuterPlan>(planned);
+  const int64_t x = was.threads_x, y = was.threads_y, unroll = was.unroll;
+  const bool staged = !was.staged.empty();
   // With a staging tile, row copies and tile prefetches may each use the room of the other.
-  const bool copies = staged && (planned.get("num_stages") || planned.get("prefetch_tiles"));
+  const bool copies = staged && (was.num_stages || was.prefetch_tiles);
+  // Without one, threads and steps stay as planned.
+  const auto shared_out = [&](int64_t planned_value, int64_t most) {
+    return std::pair(staged ? 1 : planned_value, staged ? most : planned_value);
+  };
+  const auto [least_x, most_x] = shared_out(x, x * y);
+  const auto [least_y, most_y] = shared_out(y, x * y);
+  const auto [least_unroll, most_unroll] = shared_out(unroll, x * unroll);
+  const auto [least_rows, most_rows] = shared_out(was.rows_per_thread, y * was.rows_per_thread);
   check_fields(planned, wanted,
-               {{"grid_blocks", planned.get("cluster_size"), planned.get("grid_blocks"), Field::Any,
-                 "all blocks must be resident at once"},
-                {"cache_computed", 0, 1},
-                {"num_stages", 0, copies ? 3 : planned.get("num_stages")},
-                {"threads_x", staged ? 1 : x, staged ? x * y : x},
-                {"threads_y", staged ? 1 : y, staged ? x * y : y},
-                {"unroll", staged ? 1 : unroll, staged ? x * unroll : unroll},
-                {"rows_per_thread", staged ? 1 : rows_per_thread,
-                 staged ? y * rows_per_thread : rows_per_thread},
-                {"prefetch_tiles", 0, copies ? 1 : 0},
-                {"min_blocks_per_sm", 1, 8}});
+               {{"grid_blocks", was.cluster_size, was.grid_blocks},
+                {"num_stages", 0, copies ? 3 : was.num_stages},
+                {"threads_x", least_x, most_x},
+                {"threads_y", least_y, most_y},
+                {"unroll", least_unroll, most_unroll},
+                {"rows_per_thread", least_rows, most_rows},
+                {"prefetch_tiles", 0, copies ? 1 : 0}});
+  const auto is = typed<InnerOuterPlan>(wanted);
   // All blocks must be resident at once; min_blocks_per_sm limits the registers accordingly.
-  const int64_t blocks = wanted.get("grid_blocks"), resident = wanted.get("min_blocks_per_sm");
-  const int64_t most = planned.get("grid_blocks") / planned.get("min_blocks_per_sm") * resident;
-  expect(planned, blocks <= most, text("grid_blocks=", blocks),
-         text("at most ", most, " with min_blocks_per_sm=", resident,
+  const int64_t most = was.grid_blocks / was.min_blocks_per_sm * is.min_blocks_per_sm;
+  expect(planned, is.grid_blocks <= most, text("grid_blocks=", is.grid_blocks),
+         text("at most ", most, " with min_blocks_per_sm=", is.min_blocks_per_sm,
               ", because all blocks must be resident at once"));
   if (!staged) return;
-  check_staging_tile(planned, wanted);
-  const int64_t threads = wanted.get("threads_x"), all = threads * wanted.get("threads_y");
-  const int64_t steps = wanted.get("unroll");
+  check_staging_tile(planned, was, is);
+  const int64_t threads = is.threads_x, all = threads * is.threads_y, steps = is.unroll;
   expect(planned,
          std::has_single_bit(static_cast<uint64_t>(threads)) && threads * steps >= x * unroll &&
              all <= x * y && all * steps <= x * y * unroll && all % warp == 0 &&
-             all % planned.get("columns_per_merge") == 0,
-         text("threads_x=", threads, ", threads_y=", wanted.get("threads_y"), ", unroll=", steps),
+             all % was.columns_per_merge == 0,
+         text("threads_x=", threads, ", threads_y=", is.threads_y, ", unroll=", steps),
          text("threads_x a power of two, threads_x * unroll at least ", x * unroll,
               " (vectors of a row), whole warps of at most ", x * y,
               " threads per block, and at most ", x * y * unroll, " vectors per block"));

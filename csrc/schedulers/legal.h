@@ -3,34 +3,33 @@
 #pragma once
 
 #include <initializer_list>
+#include <optional>
 #include <string>
 
 #include "ir/kernel.h"
 #include "schedule/device.h"
 #include "schedule/plan.h"
+#include "schedule/plans.h"
 
 namespace fuser {
 
-// A field that a user may change, with its range.
-struct Field {
-  // Multiple: multiples of `least`. Divisor: divisors of `most`. Power: powers of two.
-  enum Kind { Any, Multiple, Divisor, Power };
+// Limits of a field that hold for one plan, within those of schedule/plan_fields.def. `values` and
+// `why` replace those of the table if they are set.
+struct Limits {
   const char* name;
   int64_t least, most;
-  Kind kind = Any;
-  const char* why = nullptr;  // reason for the range, after "because" in the message
+  std::optional<FieldRange::Values> values{};
+  const char* why = nullptr;
 };
-
-// Reasons that several schedulers give for a range.
-inline constexpr char too_many_threads[] = "a block has at most 1024 threads";
-inline constexpr char too_many_registers[] = "more unrolled elements would spill registers";
 
 // Raises "plan-1" unless `holds`: "plan: threads=3 is not allowed; expected a multiple of 32".
 // `is` is "threads=3".
 void expect(const Plan& planned, bool holds, const std::string& is, const std::string& expected);
-// Raises "plan-1" for a value outside its range and for a change of a field that `free` does not
-// list. Ranges must stay within 2^20, so that later products do not overflow.
-void check_fields(const Plan& planned, const Plan& wanted, std::initializer_list<Field> free);
+// Raises "plan-1" for a changed field outside of the range of its row in plan_fields.def, or of
+// `narrower` limits. Ranges stay within 2^20, so that later products do not overflow. Sets of
+// accesses that a user may change are left to check_subset().
+void check_fields(const Plan& planned, const Plan& wanted,
+                  std::initializer_list<Limits> narrower = {});
 // Raises "plan-1" if the set is not a subset of `most`.
 void check_subset(const Plan& planned, const Plan& wanted, const char* field,
                   const AccessSet& most);

@@ -133,8 +133,8 @@ MatchResult match_outer(const Problem& p) {
   return accept;
 }
 
-Plan plan_outer(const Problem& p, SizeHints& hints, const Device& device) {
-  if (can_transpose_operands(p, hints)) return {.scheduler = "fission", .fields = {}};
+Decision plan_outer(const Problem& p, SizeHints& hints, const Device& device) {
+  if (can_transpose_operands(p, hints)) return UseFission{};
   const VectorAxes c = columns_of(p);
   const int64_t length = hints.at_most(extent_of(p, hints.exprs(), reduced_axes(p)));
   const int64_t width = hints.at_most(extent_of(p, hints.exprs(), c.axes));
@@ -172,7 +172,7 @@ Plan plan_outer(const Problem& p, SizeHints& hints, const Device& device) {
     }
     const int64_t tiles = (width + threads_x * vector - 1) / (threads_x * vector);
     if (shape.loops > 1 && hints.fission() != Fission::None && tiles < 2 * device.sms)
-      return {.scheduler = "fission", .fields = {}};
+      return UseFission{};
     const ColumnLoop column_loop = column_loop_of(single_pass ? *p.single_pass : p, shape, device,
                                                   {.length = length,
                                                    .tiles = tiles,
@@ -185,20 +185,21 @@ Plan plan_outer(const Problem& p, SizeHints& hints, const Device& device) {
     blocks = column_loop.blocks;
     min_blocks_per_sm = column_loop.min_blocks_per_sm;
   }
-  return {.scheduler = "outer",
-          .fields = {{"threads_x", threads_x},
-                     {"threads_y", threads_y},
-                     {"unroll", unroll},
-                     {"vector", vector},
-                     {"looped", looped},
-                     {"persistent_in", static_cast<int64_t>(persistent_in)},
-                     {"grid_blocks", blocks},
-                     {"min_blocks_per_sm", min_blocks_per_sm},
-                     {"single_pass", single_pass},
-                     {"tail", tail},
-                     {"lane_axes", lane_axes},
-                     {"vectorized", vectorized},
-                     {"unaligned", unaligned}}};
+  return to_plan(OuterPlan{
+      .threads_x = threads_x,
+      .threads_y = threads_y,
+      .unroll = unroll,
+      .vector = vector,
+      .looped = looped,
+      .persistent_in = static_cast<int64_t>(persistent_in),
+      .grid_blocks = blocks,
+      .min_blocks_per_sm = min_blocks_per_sm,
+      .single_pass = single_pass,
+      .tail = tail,
+      .lane_axes = lane_axes,
+      .vectorized = vectorized,
+      .unaligned = unaligned,
+  });
 }
 
 Schedule schedule_outer(Problem& both, const Plan& plan) {
@@ -240,19 +241,18 @@ Schedule schedule_outer(Problem& both, const Plan& plan) {
 }
 
 void check_outer(const Problem&, const Plan& planned, const Plan& wanted) {
-  const int64_t x = planned.get("threads_x"), blocks = planned.get("grid_blocks");
-  const bool looped = planned.get("looped") != 0;  // else threads and steps must cover a column
+  const auto was = typed<OuterPlan>(planned);
+  const int64_t x = was.threads_x;
   check_fields(planned, wanted,
-               {{"threads_y", 1, most_threads / x, Field::Any, too_many_threads},
-                {"unroll", 1, 32, Field::Any, too_many_registers},
-                {"grid_blocks", blocks ? 1 : 0, blocks ? 1 << 20 : 0},
-                {"min_blocks_per_sm", 0, 8}});
-  const int64_t y = wanted.get("threads_y"), unroll = wanted.get("unroll");
-  const int64_t steps = planned.get("threads_y") * planned.get("unroll");
+               {{"threads_y", 1, most_threads / x},
+                {"grid_blocks", was.grid_blocks ? 1 : 0, was.grid_blocks ? 1 << 20 : 0}});
+  const auto is = typed<OuterPlan>(wanted);
+  const int64_t y = is.threads_y, steps = was.threads_y * was.unroll;
   expect(planned, x * y % warp == 0, text("threads_y=", y),
          text("a multiple of ", std::max<int64_t>(1, warp / x),
               ", because a block consists of whole warps"));
-  expect(planned, looped || y * unroll >= steps, text("threads_y * unroll=", y * unroll),
+  // Without a loop, threads and steps must cover a column.
+  expect(planned, was.looped || y * is.unroll >= steps, text("threads_y * unroll=", y * is.unroll),
          text(steps, " or more, because a block holds a complete column"));
 }
 

@@ -89,7 +89,7 @@ MatchResult match_pointwise(const Problem& p) {
   return accept;
 }
 
-Plan plan_pointwise(const Problem& p, SizeHints& hints, const Device&) {
+Decision plan_pointwise(const Problem& p, SizeHints& hints, const Device&) {
   return plan_pointwise(p, p.order, hints);
 }
 
@@ -123,15 +123,16 @@ Plan plan_pointwise(const Problem& p, const std::vector<AxisId>& order, SizeHint
   // at once. Halving the vector makes two waves, of which one computes while the other loads.
   const AccessSet strided = strided_accesses(p, inner, hints, vector);
   const bool halved = vector > 2 && !draws(p) && strided.empty() && hints.one_wave();
-  return {.scheduler = "pointwise",
-          .fields = {{"threads", block_threads},
-                     {"vector", halved ? vector / 2 : vector},
-                     {"collapsed", collapsed},
-                     {"tail", !hints.divides(extent_of(p, hints.exprs(), inner), vector)},
-                     {"vectorized", vectorized_accesses(p, ~AxisSet{0}, inner, hints, vector)},
-                     {"strided", strided},
-                     {"split_at_rows", split_at_rows},
-                     {"uniform_select", vector > 1 && uniform_select(p, inner, hints, vector)}}};
+  return to_plan(PointwisePlan{
+      .threads = block_threads,
+      .vector = halved ? vector / 2 : vector,
+      .collapsed = collapsed,
+      .tail = !hints.divides(extent_of(p, hints.exprs(), inner), vector),
+      .vectorized = vectorized_accesses(p, ~AxisSet{0}, inner, hints, vector),
+      .strided = strided,
+      .split_at_rows = split_at_rows,
+      .uniform_select = vector > 1 && uniform_select(p, inner, hints, vector),
+  });
 }
 
 Schedule schedule_pointwise(Problem& p, const Plan& plan) {
@@ -184,11 +185,8 @@ Schedule schedule_pointwise(Problem& p, const std::vector<AxisId>& order, const 
 }
 
 void check_pointwise(const Problem&, const Plan& planned, const Plan& wanted) {
-  check_fields(planned, wanted,
-               {{"threads", warp, most_threads, Field::Multiple, "a block consists of whole warps"},
-                {"vector", 1, planned.get("vector"), Field::Divisor,
-                 "longer vectors are not known to be aligned"},
-                {"tail", planned.get("tail"), 1, Field::Any, "the last vector may be incomplete"}});
+  const auto was = typed<PointwisePlan>(planned);
+  check_fields(planned, wanted, {{"vector", 1, was.vector}, {"tail", was.tail, 1}});
 }
 
 }  // namespace fuser

@@ -27,6 +27,25 @@ constexpr Scheduler list[] = {
 
 std::span<const Scheduler> schedulers() { return list; }
 
+const Plan* plan_of(const Decision& decision) {
+  if (const auto* delegate = std::get_if<Delegate>(&decision)) return &delegate->plan;
+  return std::get_if<Plan>(&decision);
+}
+
+Schedule schedule_of(const Scheduler& scheduler, Problem& p, const Decision& decision,
+                     const Plan& plan) {
+  const auto* delegate = std::get_if<Delegate>(&decision);
+  return delegate ? schedule_pointwise(p, delegate->order, plan) : scheduler.schedule(p, plan);
+}
+
+void check_plan(const Scheduler& scheduler, const Problem& p, const Decision& decision,
+                const Plan& wanted) {
+  const Plan* planned = plan_of(decision);
+  FUSER_ASSERT(planned, "a plan of the user for a kernel without one");
+  const bool delegated = std::holds_alternative<Delegate>(decision);
+  (delegated ? check_pointwise : scheduler.check)(p, *planned, wanted);
+}
+
 const Scheduler& choose(const Problem& problem) {
   std::string why;
   for (const Scheduler& s : list) {

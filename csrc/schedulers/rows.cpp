@@ -99,12 +99,12 @@ MatchResult match_rows(const Problem& p) {
   return accept;
 }
 
-Plan plan_rows(const Problem& p, SizeHints& hints, const Device&) {
+Decision plan_rows(const Problem& p, SizeHints& hints, const Device&) {
   const Rows r = *rows_of(p);
   const std::vector<AxisId>& columns = r.dims.back();
   const int vector = vector_of(p, r, hints);
   if (vector == 1 || (vector == r.vector && !keeps_much(r)))
-    return plan_pointwise(p, p.order, hints);
+    return Delegate{plan_pointwise(p, p.order, hints), p.order};
   const int64_t most_columns = hints.at_most(extent_of(p, hints.exprs(), columns));
   const int64_t most_rows = hints.at_most(extent_of(p, hints.exprs(), r.dims[r.along]));
   int x = 1, y = 1;
@@ -114,18 +114,18 @@ Plan plan_rows(const Problem& p, SizeHints& hints, const Device&) {
          (unroll > most_rows || (unroll * r.loaded + r.kept) * vector / 4 > live_registers))
     unroll /= 2;
   while (x * y < block_threads && int64_t{y} * unroll < most_rows) y *= 2;
-  return {.scheduler = "rows",
-          .fields = {{"threads_x", x},
-                     {"threads_y", y},
-                     {"threads_z", std::max(1, warp / (x * y))},
-                     {"unroll", unroll},
-                     {"vector", vector},
-                     {"vectorized", vectorized_accesses(p, ~AxisSet{0}, columns, hints, vector)},
-                     {"uniform_select", uniform_select(p, columns, hints, vector)}}};
+  return to_plan(RowsPlan{
+      .threads_x = x,
+      .threads_y = y,
+      .threads_z = std::max(1, warp / (x * y)),
+      .unroll = unroll,
+      .vector = vector,
+      .vectorized = vectorized_accesses(p, ~AxisSet{0}, columns, hints, vector),
+      .uniform_select = uniform_select(p, columns, hints, vector),
+  });
 }
 
 Schedule schedule_rows(Problem& p, const Plan& plan) {
-  if (plan.scheduler == "pointwise") return schedule_pointwise(p, p.order, plan);
   Rows r = *rows_of(p);
   Schedule s;
   const int64_t x = plan.get("threads_x"), y = plan.get("threads_y"), z = plan.get("threads_z");
@@ -161,18 +161,14 @@ Schedule schedule_rows(Problem& p, const Plan& plan) {
   return s;
 }
 
-void check_rows(const Problem& p, const Plan& planned, const Plan& wanted) {
-  if (planned.scheduler == "pointwise") return check_pointwise(p, planned, wanted);
-  check_fields(planned, wanted,
-               {{"threads_y", 1, most_threads, Field::Any, too_many_threads},
-                {"threads_z", 1, most_threads, Field::Any, too_many_threads},
-                {"unroll", 1, 16, Field::Any, too_many_registers}});
-  const int64_t x = planned.get("threads_x"), y = wanted.get("threads_y");
-  const int64_t z = wanted.get("threads_z");
-  expect(planned, x * y * z % warp == 0 && x * y * z <= most_threads,
-         text("threads_y=", y, ", threads_z=", z),
-         text(x, " * threads_y * threads_z a multiple of ", warp, " up to ", most_threads,
-              ", because a block consists of whole warps"));
+void check_rows(const Problem&, const Plan& planned, const Plan& wanted) {
+  check_fields(planned, wanted);
+  const auto is = typed<RowsPlan>(wanted);
+  const int64_t threads = is.threads_x * is.threads_y * is.threads_z;
+  expect(planned, threads % warp == 0 && threads <= most_threads,
+         text("threads_y=", is.threads_y, ", threads_z=", is.threads_z),
+         text(is.threads_x, " * threads_y * threads_z a multiple of ", warp, " up to ",
+              most_threads, ", because a block consists of whole warps"));
 }
 
 }  // namespace fuser

@@ -10,6 +10,8 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <variant>
+#include <vector>
 
 #include "fusion/kernel/guards.h"
 #include "fusion/kernel/problem.h"
@@ -31,10 +33,21 @@ inline MatchResult refuse(const char* rule, const char* text) {
 }
 inline constexpr std::nullopt_t accept = std::nullopt;
 
+// The kernels of Group::fission compute the values instead.
+struct UseFission {};
+// The pointwise scheduler makes the kernel, over axes in this order, outermost first.
+struct Delegate {
+  Plan plan;
+  std::vector<AxisId> order;
+};
+using Decision = std::variant<Plan, UseFission, Delegate>;
+// Returns the plan of a decision, or nullptr for fission.
+const Plan* plan_of(const Decision& decision);
+
 struct Scheduler {
   const char* name;
   MatchResult (*match)(const Problem&);
-  Plan (*plan)(const Problem&, SizeHints&, const Device&);
+  Decision (*plan)(const Problem&, SizeHints&, const Device&);
   Schedule (*schedule)(Problem&, const Plan&);
   // Checks the fields that a user changed and raises UserError "plan-1" if a value is not allowed.
   // An accepted plan is correct for all sizes for which `planned` was planned. check_resources()
@@ -51,6 +64,13 @@ struct Scheduler {
 // (cpu/registry.cpp).
 std::span<const Scheduler> schedulers();
 std::span<const Scheduler> cpu_schedulers();
+// Return the schedule of a plan, and check a changed plan: by the scheduler that decided, or by the
+// pointwise scheduler for a Delegate. `decision` is what the scheduler decided; `plan` is its plan
+// or the changed one.
+Schedule schedule_of(const Scheduler& scheduler, Problem& problem, const Decision& decision,
+                     const Plan& plan);
+void check_plan(const Scheduler& scheduler, const Problem& problem, const Decision& decision,
+                const Plan& wanted);
 // Returns the first scheduler that accepts the problem. Raises Unsupported with the reason of every
 // rejection if no scheduler accepts it.
 const Scheduler& choose(const Problem& problem);

@@ -6,10 +6,10 @@
 
 namespace fuser {
 
-#define FUSER_SCHEDULER(name)                                          \
-  MatchResult match_##name(const Problem& problem);                    \
-  Plan plan_##name(const Problem& problem, SizeHints&, const Device&); \
-  Schedule schedule_##name(Problem& problem, const Plan& plan);        \
+#define FUSER_SCHEDULER(name)                                              \
+  MatchResult match_##name(const Problem& problem);                        \
+  Decision plan_##name(const Problem& problem, SizeHints&, const Device&); \
+  Schedule schedule_##name(Problem& problem, const Plan& plan);            \
   void check_##name(const Problem& problem, const Plan& planned, const Plan& wanted);
 FUSER_SCHEDULER(inner_outer)
 FUSER_SCHEDULER(inner)

@@ -35,7 +35,6 @@ constexpr int run_bytes = 1 << 10;
 constexpr int line_bytes = 128;  // bytes of a memory line, which a warp stores at once
 constexpr int word_bytes = 4;
 constexpr int longest_row = 256;  // elements of a row that one tile holds completely, at most
-constexpr int most_tile = 512;    // elements of a tile along one axis, in a changed plan
 // Resident blocks per SM if threads hold half of turned_elements.
 constexpr int crowded_blocks = 5;
 constexpr double few_slots = 8.0;  // issue slots per element up to which that applies
@@ -268,7 +267,7 @@ bool tile_divides(const Problem& p, const LayoutGroups& s, SizeHints& hints, con
 
 }  // namespace
 
-Plan plan_transpose(const Problem& p, SizeHints& hints, const Device& device) {
+Decision plan_transpose(const Problem& p, SizeHints& hints, const Device& device) {
   const LayoutGroups s = layout_groups_of(p);
   Tiling t;
   for (const LayoutGroup group : {X, Y})
@@ -276,7 +275,7 @@ Plan plan_transpose(const Problem& p, SizeHints& hints, const Device& device) {
   for (const LayoutGroup group : {X, Y}) {
     t.vector[group] = vector_of(p, s, hints, group);
     if (t.vector[group] < s.vector[group] && t.most[group] <= short_row)
-      return plan_pointwise(p, order_of_stores(p, s), hints);
+      return Delegate{plan_pointwise(p, order_of_stores(p, s), hints), order_of_stores(p, s)};
   }
   // Store by long tiles only if rows have several, so that few lanes of the last tile idle.
   t.stored = stored_group(p, s);
@@ -312,25 +311,25 @@ Plan plan_transpose(const Problem& p, SizeHints& hints, const Device& device) {
   // With single elements and square tiles each thread takes half as many elements.
   const int wanted = turned == 1 && !t.runs ? 2 * block_threads : block_threads;
   const int64_t threads = std::min<int64_t>(wanted, most_threads_of(t.tile, t.vector, t.line != 0));
-  return {.scheduler = "transpose",
-          .fields = {{"threads", threads},
-                     {"tile_x", t.tile[X]},
-                     {"tile_y", t.tile[Y]},
-                     {"vector_x", t.vector[X]},
-                     {"vector_y", t.vector[Y]},
-                     {"min_blocks_per_sm", min_blocks_per_sm(p, turned, threads)},
-                     {"tail", tail},
-                     {"divides_x", tile_divides(p, s, hints, t, X)},
-                     {"divides_y", tile_divides(p, s, hints, t, Y)},
-                     {"vectorized", vectorized},
-                     {"unaligned", t.unaligned.without(vectorized)},
-                     {"store_line_x", t.stored == X ? t.line : 0},
-                     {"store_line_y", t.stored == Y ? t.line : 0}}};
+  return to_plan(TransposePlan{
+      .threads = threads,
+      .tile_x = t.tile[X],
+      .tile_y = t.tile[Y],
+      .vector_x = t.vector[X],
+      .vector_y = t.vector[Y],
+      .min_blocks_per_sm = min_blocks_per_sm(p, turned, threads),
+      .tail = tail,
+      .divides_x = tile_divides(p, s, hints, t, X),
+      .divides_y = tile_divides(p, s, hints, t, Y),
+      .vectorized = vectorized,
+      .unaligned = t.unaligned.without(vectorized),
+      .store_line_x = t.stored == X ? t.line : 0,
+      .store_line_y = t.stored == Y ? t.line : 0,
+  });
 }
 
 Schedule schedule_transpose(Problem& p, const Plan& plan) {
   const LayoutGroups s = layout_groups_of(p);
-  if (plan.scheduler == "pointwise") return schedule_pointwise(p, order_of_stores(p, s), plan);
   Schedule out;
   out.threads = static_cast<int>(plan.get("threads"));
   out.min_blocks_per_sm = static_cast<int>(plan.get("min_blocks_per_sm"));
@@ -412,63 +411,53 @@ Schedule schedule_transpose(Problem& p, const Plan& plan) {
 }
 
 void check_transpose(const Problem& p, const Plan& planned, const Plan& wanted) {
-  if (planned.scheduler == "pointwise") return check_pointwise(p, planned, wanted);
-  const auto was = [&](const char* field) { return planned.get(field); };
+  const auto was = typed<TransposePlan>(planned);
   // Line-aligned vectors may be as long as an access of the widest type.
   const LayoutGroups s = layout_groups_of(p);
-  const auto longest = [&](LayoutGroup group, const char* vector, const char* line) {
-    int64_t most = was(line) ? vector_bytes : was(vector);
-    for (size_t i = 0; was(line) && i < p.accesses.size(); ++i)
+  const auto longest = [&](LayoutGroup group, int64_t vector, int64_t line) {
+    int64_t most = line ? vector_bytes : vector;
+    for (size_t i = 0; line && i < p.accesses.size(); ++i)
       if (p.accesses[i].store && s.of[i] == group)
         most = std::min<int64_t>(most, longest_vector(p.accesses[i]));
     return most;
   };
   check_fields(planned, wanted,
-               {{"threads", warp, most_threads, Field::Power, "threads divide a tile evenly"},
-                {"tile_x", 1, most_tile, Field::Power, "threads divide a tile evenly"},
-                {"tile_y", 1, most_tile, Field::Power, "threads divide a tile evenly"},
-                {"vector_x", 1, longest(X, "vector_x", "store_line_x"), Field::Divisor,
-                 "longer vectors are not known to be aligned"},
-                {"vector_y", 1, longest(Y, "vector_y", "store_line_y"), Field::Divisor,
-                 "longer vectors are not known to be aligned"},
-                {"min_blocks_per_sm", 0, 16},
-                {"tail", was("tail"), 1},
-                {"divides_x", 0, was("divides_x")},
-                {"divides_y", 0, was("divides_y")},
-                {"store_line_x", 0, was("store_line_x")},
-                {"store_line_y", 0, was("store_line_y")}});
-  struct Names {
-    const char *tile, *vector, *line, *exact;
-  };
-  constexpr Names groups[] = {{"tile_x", "vector_x", "store_line_x", "divides_x"},
-                              {"tile_y", "vector_y", "store_line_y", "divides_y"}};
-  for (const Names& n : groups) {
-    const int64_t tile = wanted.get(n.tile), vector = wanted.get(n.vector);
-    const int64_t line = wanted.get(n.line);
-    const auto is = [](const char* field, int64_t value) { return text(field, "=", value); };
-    expect(planned, vector <= tile, is(n.vector, vector),
-           text("a power of two that divides ", is(n.tile, tile),
+               {{"vector_x", 1, longest(X, was.vector_x, was.store_line_x)},
+                {"vector_y", 1, longest(Y, was.vector_y, was.store_line_y)},
+                {"tail", was.tail, 1},
+                {"divides_x", 0, was.divides_x},
+                {"divides_y", 0, was.divides_y},
+                {"store_line_x", 0, was.store_line_x},
+                {"store_line_y", 0, was.store_line_y}});
+  const auto is = typed<TransposePlan>(wanted);
+  const auto check = [&](const char* axis, int64_t tile, int64_t vector, int64_t line, bool divides,
+                         int64_t most_tile, int64_t most_line) {
+    const auto field = [&](const char* name, int64_t value) {
+      return text(name, axis, "=", value);
+    };
+    expect(planned, vector <= tile, field("vector_", vector),
+           text("a power of two that divides ", field("tile_", tile),
                 ", because a tile consists of whole vectors"));
     expect(planned,
            !line ||
                (std::has_single_bit(static_cast<uint64_t>(line)) && line >= vector && line <= tile),
-           is(n.line, line),
+           field("store_line_", line),
            text("0 or a power of two from ", vector, " to ", tile,
                 ", because lines consist of vectors and tiles of lines"));
-    expect(planned, !wanted.get(n.exact) || tile <= was(n.tile), is(n.tile, tile),
-           text("at most ", was(n.tile), ", or ", n.exact,
+    expect(planned, !divides || tile <= most_tile, field("tile_", tile),
+           text("at most ", most_tile, ", or divides_", axis,
                 "=0, because larger tiles may not divide the extent"));
     // Without line alignment the last vector of a row may end anywhere.
-    expect(planned, line || !was(n.line) || vector == 1 || wanted.get("tail"), is(n.line, line),
-           text(was(n.line), ", or tail=1, or ", n.vector,
+    expect(planned, line || !most_line || vector == 1 || is.tail, field("store_line_", line),
+           text(most_line, ", or tail=1, or vector_", axis,
                 "=1, because the last vector of a row may be incomplete"));
-  }
-  const std::array<int64_t, 2> tile{wanted.get("tile_x"), wanted.get("tile_y")};
-  const std::array<int64_t, 2> vector{wanted.get("vector_x"), wanted.get("vector_y")};
-  const bool aligned = wanted.get("store_line_x") || wanted.get("store_line_y");
-  const int64_t least = std::max(tile[X] / vector[X], tile[Y] / vector[Y]);
-  const int64_t most = most_threads_of(tile, vector, aligned), threads = wanted.get("threads");
-  expect(planned, threads >= least && threads <= most, text("threads=", threads),
+  };
+  check("x", is.tile_x, is.vector_x, is.store_line_x, is.divides_x, was.tile_x, was.store_line_x);
+  check("y", is.tile_y, is.vector_y, is.store_line_y, is.divides_y, was.tile_y, was.store_line_y);
+  const bool aligned = is.store_line_x || is.store_line_y;
+  const int64_t least = std::max(is.tile_x / is.vector_x, is.tile_y / is.vector_y);
+  const int64_t most = most_threads_of({is.tile_x, is.tile_y}, {is.vector_x, is.vector_y}, aligned);
+  expect(planned, is.threads >= least && is.threads <= most, text("threads=", is.threads),
          text(least, " to ", most,
               ", because threads share a row of the tile and each moves at least a vector"));
 }

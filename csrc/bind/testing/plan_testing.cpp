@@ -49,15 +49,17 @@ struct Planned {
   std::shared_ptr<const Specialized> definition;
   Group& group;  // group of the definition
   bool index64;
-  Plan plan;
+  Decision decision;  // never fission
   Device device;
   std::vector<Answer> answers;  // to guards
+
+  const Plan& plan() const { return *plan_of(decision); }
 };
 
 py::dict texts_of(const Planned& p, const Plan& plan) {
-  const Schedule schedule = p.group.scheduler->schedule(p.group.problem, plan);
+  const Schedule schedule = schedule_of(*p.group.scheduler, p.group.problem, p.decision, plan);
   const KernelIR kernel = lower(p.group.problem, schedule, p.index64, p.group.scheduler->name);
-  check_resources(p.plan, plan, kernel, kernel.shared_bytes(), p.device);
+  check_resources(p.plan(), plan, kernel, kernel.shared_bytes(), p.device);
   py::dict out;
   out["schedule"] = to_string(schedule);
   out["ir"] = to_text(kernel);
@@ -71,12 +73,12 @@ std::vector<std::string> guards(const Planned& p) {
   return out;
 }
 
-py::dict texts(const Planned& p) { return texts_of(p, p.plan); }
+py::dict texts(const Planned& p) { return texts_of(p, p.plan()); }
 
 // Returns the texts of a kernel with a plan of the user's.
 py::dict changed_texts(const Planned& p, const py::dict& fields) {
   const Plan wanted = plans_of(fields).at(0);
-  return texts_of(p, changed_plan(p.group, p.plan, wanted));
+  return texts_of(p, changed_plan(p.group, p.decision, wanted));
 }
 
 // A definition segmented into kernels, for inputs with these layouts.
@@ -108,13 +110,13 @@ class Segmented {
       if (sizes.empty) return;
       const Arguments call = arguments();
       SizeHints hints = hints_for(g, sizes, call);
-      Plan plan = g.scheduler->plan(g.problem, hints, device);
-      if (plan.is_fission()) {
-        FUSER_ASSERT(!g.fission.empty(), "a fission plan for a kernel without fission");
+      Decision decision = g.scheduler->plan(g.problem, hints, device);
+      if (!plan_of(decision)) {
+        FUSER_ASSERT(!g.fission.empty(), "fission of a kernel that has none");
         for (int piece : g.fission) add(specialized_->groups[piece]);
         return;
       }
-      out.push_back({specialized_, g, sizes.index64, std::move(plan), device, hints.answers()});
+      out.push_back({specialized_, g, sizes.index64, std::move(decision), device, hints.answers()});
     };
     for (const Step& step : specialized_->program.steps)
       if (const auto* kernel = std::get_if<KernelStep>(&step))
@@ -145,7 +147,7 @@ py::list plans(const Fusion& fusion, const std::vector<Layout>& inputs, const De
   py::list out;
   for (const Planned& p : segmented.planned(device)) {
     py::dict kernel = text ? texts(p) : py::dict();
-    kernel["plan"] = plan_dict(p.plan);
+    kernel["plan"] = plan_dict(p.plan());
     out.append(kernel);
   }
   return out;
@@ -175,7 +177,7 @@ void bind_plan_testing(py::module_& tests) {
         "The kernels of a definition, in order, for (sizes, strides, address modulo 16) of each "
         "tensor input: a dict with `plan`, and with `text` `schedule`, `ir` and `cuda` too.");
   py::class_<Planned>(m, "Planned", "One of them.")
-      .def_property_readonly("plan", [](const Planned& p) { return plan_dict(p.plan); })
+      .def_property_readonly("plan", [](const Planned& p) { return plan_dict(p.plan()); })
       .def_property_readonly("guards", &guards, "Text of each guard and its answer.")
       .def("texts", &texts, "`schedule`, `ir` and `cuda`.")
       .def("changed", &changed_texts, py::arg("plan"),

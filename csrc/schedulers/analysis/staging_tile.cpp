@@ -77,17 +77,4 @@ int threads_beside_tile(int64_t vectors) {
   return std::clamp(ceil_pow2(vectors) / steps, fewest, warp);
 }
 
-void check_staging_tile(const Plan& planned, const Plan& wanted) {
-  if (planned.set("staged").empty()) return;
-  const int64_t rows = wanted.get("threads_y") * wanted.get("rows_per_thread"),
-                run = planned.get("rows_per_vector");
-  const int64_t threads = wanted.get("threads_x") * wanted.get("threads_y");
-  const int64_t most = planned.get("threads_y") * planned.get("rows_per_thread");
-  expect(
-      planned, rows % run == 0 && threads % (rows / run) == 0 && rows <= most,
-      text("threads_y * rows_per_thread=", rows),
-      text("a multiple of ", run, " rows up to ", most, ", because the tile is staged in runs of ",
-           run, " rows that divide ", threads, " threads"));
-}
-
 }  // namespace fuser

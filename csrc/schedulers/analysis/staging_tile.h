@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "base/error.h"
+#include "schedulers/legal.h"
 #include "schedulers/scheduler.h"
 
 namespace fuser {
@@ -30,7 +32,17 @@ StagingTile staging_tile_of(const Problem& problem, SizeHints& hints, const Tile
 // At most a warp, because the threads of one warp combine without a barrier.
 int threads_beside_tile(int64_t vectors);
 // Raises UserError "plan-1" if the rows of a block of a changed plan are not a multiple of the runs
-// of its staging tile.
-void check_staging_tile(const Plan& planned, const Plan& wanted);
+// of its staging tile. P is InnerPlan or InnerOuterPlan.
+template <class P>
+void check_staging_tile(const Plan& planned, const P& was, const P& is) {
+  if (was.staged.empty()) return;
+  const int64_t rows = is.threads_y * is.rows_per_thread, threads = is.threads_x * is.threads_y;
+  const int64_t most = was.threads_y * was.rows_per_thread, run = was.rows_per_vector;
+  expect(
+      planned, rows % run == 0 && threads % (rows / run) == 0 && rows <= most,
+      text("threads_y * rows_per_thread=", rows),
+      text("a multiple of ", run, " rows up to ", most, ", because the tile is staged in runs of ",
+           run, " rows that divide ", threads, " threads"));
+}
 
 }  // namespace fuser
