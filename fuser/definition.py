@@ -344,6 +344,7 @@ class FusionDefinition(LegacyDefinition):
         profile: bool = False,
         save_repro_inputs: bool = False,
         plan: Plans | None = None,
+        schedules: Sequence[str] | None = None,
         _enable_options: Sequence[str] = (),
         _disable_options: Sequence[str] = (),
         **misspelled: Any,
@@ -361,11 +362,13 @@ class FusionDefinition(LegacyDefinition):
         profile                 store the times of this run for profile()
         save_repro_inputs       store the layout (no data) of the inputs for last_repro_script()
         plan                    run this plan, from fd.plan(inputs), instead of the chosen one
+        schedules               run these schedules, changed texts of fd.schedules(inputs, plan)
         _enable_options         options to set for this call: "host_debug" is FUSER_HOST_DEBUG=1;
         _disable_options        options to clear; names of nvFuser's options are ignored
 
         Raises UserError `definition-1`, `definition-2`; UserError, ShapeError or DTypeError
         `argument-...` for unsuitable inputs; UserError `plan-1` to `plan-3` for an unsuitable plan;
+        UserError `schedule-1` to `schedule-5` for an illegal schedule (docs/design/schedules.md);
         Unsupported if no kernel can be generated; CompileError, LaunchError (`cuda-...`,
         `host-...`) and InternalError from lower layers, with a note that names a repro script.
         """
@@ -373,13 +376,17 @@ class FusionDefinition(LegacyDefinition):
             refuse_arguments(FusionDefinition.execute, 1 + len(misplaced), misspelled)
         run = self._run or self._open(override_user_schedule)
         try:
-            if plan is None and not (
-                save_repro_inputs
-                or _enable_options
-                or _disable_options
-                or capture_debug_output
-                or print_repro
-                or profile
+            if (
+                plan is None
+                and schedules is None
+                and not (
+                    save_repro_inputs
+                    or _enable_options
+                    or _disable_options
+                    or capture_debug_output
+                    or print_repro
+                    or profile
+                )
             ):
                 return run(inputs, device)
             if save_repro_inputs:
@@ -391,9 +398,9 @@ class FusionDefinition(LegacyDefinition):
                 captured_dumps(self) if capture_debug_output else nullcontext(),
             ):
                 if not profile:
-                    return run(inputs, device, plan_fields(plan))
+                    return run(inputs, device, plan_fields(plan, schedules))
                 found: list[torch.Tensor]
-                found, self._profile = profiled(run, inputs, device, plan_fields(plan))
+                found, self._profile = profiled(run, inputs, device, plan_fields(plan, schedules))
                 return found
         except (CompileError, LaunchError, InternalError) as error:
             keep_repro(repr(self), inputs, error)
@@ -441,6 +448,16 @@ class FusionDefinition(LegacyDefinition):
         """
         plans = tuple(Plan(**fields) for fields in self.fec.executor.plans(inputs))
         return plans[0] if len(plans) == 1 else plans
+
+    def schedules(self, inputs: Sequence[Any], plan: Plans | None = None) -> list[str]:
+        """The schedules of execute(inputs, plan=plan) as text, one per kernel. Compiles nothing.
+
+        A schedule is loops over dims of axes, the vectors of each access, what is staged where, and
+        the launch. execute(inputs, schedules=...) runs changed texts. docs/design/schedules.md
+        explains every line.
+        """
+        texts: list[str] = self.fec.executor.schedules(inputs, plan=plan_fields(plan))
+        return texts
 
     def signature(self, inputs: Sequence[Any]) -> str:
         """The properties of `inputs` that the choice of kernels depends on; inputs of equal

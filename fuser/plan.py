@@ -2,7 +2,7 @@
 
 import textwrap
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -177,11 +177,31 @@ def _documentation() -> str:
 Plan.__doc__ = f"{(Plan.__doc__ or '').rstrip()}\n\n{_documentation()}\n"
 
 
-def plan_fields(plan: "Plans | None" = None) -> dict[str, Any] | list[dict[str, Any]] | None:
-    """Converts plans to the form that csrc/torch accepts."""
-    if plan is None:
-        return None
-    return dict(plan) if isinstance(plan, Plan) else [dict(p) for p in plan]
+def plan_fields(
+    plan: "Plans | None" = None, schedules: Sequence[str] | None = None
+) -> dict[str, Any] | list[dict[str, Any]] | None:
+    """Converts plans, and schedules written by hand, to the form that csrc/torch accepts. Raises
+    UserError `schedule-5` unless there are as many schedules as plans.
+    """
+    if schedules is None:
+        if plan is None:
+            return None
+        return dict(plan) if isinstance(plan, Plan) else [dict(p) for p in plan]
+    if isinstance(schedules, str) or not all(isinstance(s, str) for s in schedules):
+        raise UserError(
+            f"execute(): schedules={schedules!r} has a wrong type; expected a list of str, one per "
+            "kernel, like that of fd.schedules(inputs)",
+            rule="schedule-5",
+        )
+    plans = (
+        [Plan()] * len(schedules) if plan is None else [plan] if isinstance(plan, Plan) else plan
+    )
+    if len(plans) != len(schedules):
+        raise UserError(
+            f"execute(): {len(schedules)} schedules for {len(plans)} plans; expected one per plan",
+            rule="schedule-5",
+        )
+    return [{**p, "schedule": s} for p, s in zip(plans, schedules, strict=True)]
 
 
 # A Plan if the definition runs as one kernel, otherwise a tuple with one Plan per kernel.

@@ -66,15 +66,15 @@ inline std::vector<Plan> plans_of(pybind11::handle plans) {
     Plan& plan = out.emplace_back();
     for (const auto& [key, value] : fields) {
       const std::string name = to_text(key);
-      if (name != "scheduler") {
+      if (name != "scheduler" && name != "schedule") {
         plan.fields.emplace_back(name, plan_value(name, value));
         continue;
       }
       if (!py::isinstance<py::str>(value))
         throw Fault(FaultKind::User, "plan-1",
-                    text("plan: scheduler=", to_text(py::repr(value)),
+                    text("plan: ", name, "=", to_text(py::repr(value)),
                          " has a wrong type; expected a str"));
-      plan.scheduler = to_text(value);
+      (name == "schedule" ? plan.schedule : plan.scheduler) = to_text(value);
     }
   };
   if (py::isinstance<py::dict>(plans))

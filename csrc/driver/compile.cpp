@@ -15,6 +15,8 @@
 #include "fusion/kernel/transpose_operands.h"
 #include "lower/passes.h"
 #include "program/in_place.h"
+#include "schedule/schedule_text.h"
+#include "schedulers/by_hand.h"
 #include "schedulers/legal.h"
 
 namespace fuser {
@@ -187,7 +189,7 @@ std::shared_ptr<const Variant> make_variant(Group& group, const Decision& decisi
                                             bool index64) {
   auto made = std::make_shared<Variant>();
   made->plan = std::move(plan);
-  made->schedule = schedule_of(*group.scheduler, group.problem, decision, made->plan);
+  made->schedule = scheduled(group, decision, made->plan);
   const std::string name = kernel_name(group.problem.refined, group.scheduler->moves);
   if (dump_enabled("schedule", name))
     dump("schedule", name, text(to_string(made->plan), "\n", to_string(made->schedule), "\n"));
@@ -221,9 +223,15 @@ void check_room(const Plan& planned, const Variant& made, const Arguments& argum
 
 }  // namespace
 
+Schedule scheduled(Group& group, const Decision& decision, const Plan& plan) {
+  Schedule made = schedule_of(*group.scheduler, group.problem, decision, plan);
+  return plan.schedule.empty() ? made : schedule_by_hand(group.problem, made, plan.schedule);
+}
+
 Plan changed_plan(const Group& group, const Decision& decision, const Plan& wanted) {
   const Plan& planned = *plan_of(decision);
-  FUSER_CHECK(wanted.scheduler == planned.scheduler, User, "plan-1",
+  const bool by_hand = wanted.scheduler.empty() && !wanted.schedule.empty();
+  FUSER_CHECK(by_hand || wanted.scheduler == planned.scheduler, User, "plan-1",
               "plan: scheduler=", wanted.scheduler, " is not allowed; expected ", planned.scheduler,
               ", the first scheduler that accepts this kernel\n  planned: ", to_string(planned));
   Plan all = merged(planned, wanted);

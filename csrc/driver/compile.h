@@ -98,5 +98,8 @@ std::shared_ptr<const Variant> find_variant(Group& group, GroupSizes& sizes,
 // Returns the plan of a decision with the fields that the user changed. Raises UserError "plan-1"
 // if the scheduler does not allow a change, and "plan-2" if it has no such field.
 Plan changed_plan(const Group& group, const Decision& decision, const Plan& wanted);
+// Returns the schedule of a plan: the one written by hand if the plan has one. Raises UserError
+// "schedule-1" to "schedule-4" for an illegal one.
+Schedule scheduled(Group& group, const Decision& decision, const Plan& plan);
 
 }  // namespace fuser

@@ -18,6 +18,7 @@
 #include "driver/specialize.h"
 #include "fusion/build/rules.h"
 #include "fusion/index/layouts.h"
+#include "schedule/schedule_text.h"
 
 namespace fuser {
 namespace {
@@ -367,6 +368,14 @@ std::vector<Plan> Executor::plans(const Arguments& arguments, const std::vector<
   std::vector<Plan> out;
   const Call call = prepare(arguments, wanted);
   call.visit_running([&](int g) { out.push_back(call.variants[g]->plan); });
+  return out;
+}
+
+std::vector<std::string> Executor::schedules(const Arguments& arguments,
+                                             const std::vector<Plan>& wanted) {
+  std::vector<std::string> out;
+  const Call call = prepare(arguments, wanted);
+  call.visit_running([&](int g) { out.push_back(to_string(call.variants[g]->schedule)); });
   return out;
 }
 

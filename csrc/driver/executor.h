@@ -39,6 +39,8 @@ class Executor {
 
   // Inspect a call: like record(), but they only plan and do not compile.
   std::vector<Plan> plans(const Arguments& arguments, const std::vector<Plan>& wanted = {});
+  // Returns the texts of the schedules of these plans, one per kernel.
+  std::vector<std::string> schedules(const Arguments& arguments, const std::vector<Plan>& wanted);
   std::string signature(const Arguments& arguments);
   Explanation explain(const Arguments& arguments);
   // Return the kernels of a record, and the record of the latest call or nullptr.

@@ -1,8 +1,7 @@
-#include <algorithm>
-
 #include "base/error.h"
 #include "base/log.h"
 #include "lower/passes.h"
+#include "schedule/verify_schedule.h"
 
 namespace fuser {
 namespace {
@@ -24,15 +23,15 @@ constexpr Pass passes[] = {
 };
 
 KernelIR build(const Problem& problem, const Schedule& schedule, bool index64) {
-  const Stage& first = schedule.stages[0];
-  if (schedule.stages.size() > 1 || !first.stores.empty())
-    return build_staged(problem, schedule, index64);
-  // A ThreadX loop means that threads form a tile of a block. Without it, threads are numbered
-  // linearly over the whole grid.
-  const bool tile = std::any_of(first.loops.begin(), first.loops.end(),
-                                [](const Loop& l) { return l.bind == Bind::ThreadX; });
-  return tile ? build_reduction(problem, schedule, index64)
-              : build_pointwise(problem, schedule, index64);
+  switch (nest_kind(schedule)) {
+    case NestKind::Linear:
+      return build_pointwise(problem, schedule, index64);
+    case NestKind::Rows:
+      return build_reduction(problem, schedule, index64);
+    case NestKind::Tiles:
+      return build_staged(problem, schedule, index64);
+  }
+  FUSER_ASSERT(false, "a schedule of no kind");
 }
 
 }  // namespace

@@ -64,6 +64,7 @@ const AccessSet& Plan::set(std::string_view name) const { return std::get<Access
 
 Plan merged(const Plan& planned, const Plan& wanted) {
   Plan out = planned;
+  out.schedule = wanted.schedule;
   for (const auto& [name, value] : wanted.fields) {
     const auto it = std::find_if(out.fields.begin(), out.fields.end(),
                                  [&](const auto& f) { return f.first == name; });
@@ -76,6 +77,7 @@ Plan merged(const Plan& planned, const Plan& wanted) {
 
 void append_key(const Plan& plan, std::vector<uint64_t>& key) {
   append_text(plan.scheduler, key);
+  append_text(plan.schedule, key);
   key.push_back(plan.fields.size());
   for (const auto& [name, value] : plan.fields) {
     append_text(name, key);

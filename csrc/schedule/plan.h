@@ -18,6 +18,9 @@ using PlanValue = std::variant<int64_t, AccessSet>;
 struct Plan {
   std::string scheduler;
   std::vector<std::pair<std::string, PlanValue>> fields;
+  // Text of a schedule written by hand (schedulers/by_hand.h). Empty: the scheduler makes the
+  // schedule from the fields.
+  std::string schedule{};
 
   const PlanValue& value(std::string_view name) const;
   int64_t get(std::string_view name) const;

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "schedule/verify_schedule.h"
 #include "schedulers/analysis/coalescing.h"
 #include "schedulers/analysis/collapse.h"
 #include "schedulers/analysis/vectorize.h"
@@ -91,12 +92,12 @@ Schedule schedule_broadcast(Problem& p, const Plan& plan) {
   const int64_t x = plan.get("threads_x"), y = plan.get("threads_y");
   Columns c = *columns_of(p);
   for (auto& axes : c.dims) s.dims.push_back({.axes = std::move(axes)});
-  s.threads = static_cast<int>(x * y);
-  s.reverse_grid = plan.get("reverse_grid") != 0;
-  s.widths = widths_of(p, plan.set("vectorized"), vector);
-  Stage stage;
+  s.launch = {.threads = static_cast<int>(x * y), .reverse_grid = plan.get("reverse_grid") != 0};
+  s.accesses.resize(p.accesses.size());
+  vectorize(s, plan.set("vectorized"), VectorKind::Aligned, vector);
+  LoopNest& nest = s.nests.emplace_back();
   const auto loop = [&](DimId dim, Bind bind, int64_t extent) {
-    stage.loops.push_back({.dim = dim, .extent = extent, .bind = bind});
+    nest.loops.push_back({.dim = dim, .extent = extent, .bind = bind});
   };
   loop(R, Bind::Grid, 0);
   loop(K, Bind::Grid, 0);
@@ -104,8 +105,7 @@ Schedule schedule_broadcast(Problem& p, const Plan& plan) {
   loop(R, Bind::ThreadY, y);
   loop(K, Bind::ThreadX, x);
   if (vector > 1) loop(K, Bind::Vector, vector);
-  s.stages.push_back(std::move(stage));
-  verify(s, static_cast<int>(p.refined.axes.size()));
+  verify(p, s);
   return s;
 }
 

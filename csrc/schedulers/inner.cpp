@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "fusion/segment/cost.h"
+#include "schedule/verify_schedule.h"
 #include "schedulers/analysis/coalescing.h"
 #include "schedulers/analysis/collapse.h"
 #include "schedulers/analysis/packed_rows.h"
@@ -62,15 +63,10 @@ Expr peel_of(const Problem& p, Exprs& exprs, const MemoryAccess& a, int unit) {
   return exprs.mod(offset_along(exprs, a, kept_axes(p)), exprs.constant(unit));
 }
 
-// Returns the number of elements of a row before its first line-aligned element. A line is 128
-// bytes of the widest type, or less if the smallest block has fewer threads than a line has
-// elements. Warps of loops that start there move complete lines.
-Expr head_of(Problem& p, const MemoryAccess& a, int vector) {
-  Exprs& exprs = p.refined.exprs;
-  const int line = std::min(8 * vector, 2 * warp);
-  Expr start = peel_of(p, exprs, a, line);
-  return start ? exprs.mod(exprs.sub(exprs.constant(line), start), exprs.constant(line)) : nullptr;
-}
+// Returns the elements of a memory line at which the loops of a peeled row start, so that warps
+// move complete lines. A line is 128 bytes of the widest type, or less if the smallest block has
+// fewer threads than a line has elements.
+int line_of(int vector) { return std::min(8 * vector, 2 * warp); }
 
 // Returns the vectorized accesses of a peeled loop, and in `peel` the start of their rows modulo
 // the vector length. Empty if no access can move vectors.
@@ -429,58 +425,53 @@ Decision plan_inner(const Problem& p, SizeHints& hints, const Device& device) {
 Schedule schedule_inner(Problem& both, const Plan& plan) {
   const bool single_pass = plan.get("single_pass") != 0;
   Problem& p = used(both, single_pass);
-  Exprs& exprs = p.refined.exprs;
   const int vector = static_cast<int>(plan.get("vector"));
-  const int64_t x = plan.get("threads_x"), unroll = plan.get("unroll");
+  const int stages = static_cast<int>(plan.get("num_stages"));
   const int64_t blocks = plan.get("grid_blocks");
   enum { K, R };
   Schedule s = start_of_reduction(p, plan);
   s.single_pass = single_pass;
-  s.min_blocks_per_sm = static_cast<int>(plan.get("min_blocks_per_sm"));
-  s.smem_unroll = static_cast<int>(plan.get("smem_unroll"));
-  s.streaming = plan.set("streaming");
-  const AccessSet& staged_values = plan.set("packed");
-  s.packed = !staged_values.empty();
-  s.staged = plan.set("staged");
-  s.rows_per_vector = static_cast<int>(plan.get("rows_per_vector"));
+  for (size_t i = 0; i < p.accesses.size(); ++i)
+    s.accesses[i].streaming = plan.set("streaming").contains(i);
   if (plan.get("cache_computed"))
-    for (ValueId v : computed_again(p)) s.stored.push_back({v, Place::Registers});
-  s.tail = plan.get("peel") != 0;
-  s.unaligned = plan.set("unaligned");
-  if (s.tail)
-    for (size_t i = 0; i < p.accesses.size() && !s.dims[R].peel; ++i)
-      if (s.widths[i] > 1 && axes_of(p, p.accesses[i]) & ~p.reduced)
-        s.dims[R].peel = head_of(p, p.accesses[i], vector);  // not set for a single row
-  Stage stage;
-  const auto loop = [&](DimId dim, Bind bind, int64_t extent, Expr count = nullptr) {
-    stage.loops.push_back({.dim = dim, .extent = extent, .bind = bind, .count = count});
+    for (ValueId v : computed_again(p)) s.stagings.push_back({.value = v});
+  LoopNest& nest = s.nests.back();
+  nest.lanes.tail = vector > 1 && plan.get("peel") != 0;
+  for (size_t i = 0; nest.lanes.tail && i < p.accesses.size(); ++i)
+    if (s.accesses[i].kind == VectorKind::Aligned && p.accesses[i].strides &&
+        axes_of(p, p.accesses[i]) & ~p.reduced) {  // not for a single row
+      s.dims[R].line = {.access = static_cast<AccessId>(i), .elements = line_of(vector)};
+      break;
+    }
+  vectorize(s, plan.set("unaligned"), VectorKind::Unaligned, vector);
+  const auto loop = [&](DimId dim, Bind bind, int64_t extent, int unroll = 0) {
+    nest.loops.push_back({.dim = dim, .extent = extent, .bind = bind, .unroll = unroll});
   };
-  s.num_stages = static_cast<int>(plan.get("num_stages"));
-  if (plan.get("looped")) loop(R, Bind::Serial, 0);
-  Expr tiles = exprs.ceil_div(extent_of(p, kept_axes(p)), plan.get("threads_y"));
-  if (s.num_stages) {
-    loop(K, Bind::Serial, 0);
-    loop(K, Bind::Grid, 0, persistent_blocks(p, blocks / plan.get("cluster_size"), tiles));
-  } else {
-    loop(K, Bind::Grid, 0);
-  }
+  if (plan.get("looped")) loop(R, Bind::Serial, 0, static_cast<int>(plan.get("smem_unroll")));
+  if (stages) loop(K, Bind::Serial, 0);
+  loop(K, Bind::Grid, stages ? std::max<int64_t>(1, blocks / plan.get("cluster_size")) : 0);
   if (plan.get("rows_per_thread") > 1) loop(K, Bind::Serial, plan.get("rows_per_thread"));
-  if (blocks && !s.num_stages) {
-    Expr steps = exprs.ceil_div(extent_of(p, reduced_axes(p)), x * unroll * vector);
-    loop(R, Bind::Grid, 0, blocks_a_tile(p, blocks, tiles, steps));
-    s.finish = Finish::LastBlock;
+  if (blocks && !stages) {
+    loop(R, Bind::Grid, blocks);
+    s.reductions.back().finish = Finish::LastBlock;
   }
-  loop_along_rows(stage, plan);
-  s.stages.push_back(std::move(stage));
+  loop_along_rows(nest, plan);
   const auto persistent_in = static_cast<Place>(plan.get("persistent_in"));
-  for (size_t i = 0; i < p.accesses.size(); ++i) {
+  const AccessSet& packed = plan.set("packed");
+  stage_tiles(p, s, plan.set("staged"), plan.get("rows_per_vector"), false);
+  for (size_t i = 0; i < p.accesses.size() && persistent_in != Place::Reload; ++i) {
     const MemoryAccess& a = p.accesses[i];
-    const bool stays =
-        s.packed ? staged_values.contains(i) : !a.store && moves_rows(p, a) && !is_loaded(a);
-    const bool staged = s.staged.contains(i);
-    s.persistent_in.push_back(staged ? Place::Shared : stays ? persistent_in : Place::Reload);
+    if (plan.set("staged").contains(i)) continue;
+    if (packed.contains(i))
+      s.stagings.push_back({.access = static_cast<AccessId>(i),
+                            .place = persistent_in,
+                            .shape = StagingShape::PackedRows});
+    else if (packed.empty() && !a.store && moves_rows(p, a) && !is_loaded(a))
+      s.stagings.push_back({.access = static_cast<AccessId>(i),
+                            .place = persistent_in,
+                            .stages = persistent_in == Place::Shared ? std::max(1, stages) : 1});
   }
-  verify(s, static_cast<int>(p.refined.axes.size()));
+  verify(both, s);
   return s;
 }
 

@@ -21,6 +21,7 @@
 
 #include "base/error.h"
 #include "fusion/kernel/transpose_operands.h"
+#include "schedule/verify_schedule.h"
 #include "schedulers/analysis/coalescing.h"
 #include "schedulers/analysis/collapse.h"
 #include "schedulers/analysis/reduction_shape.h"
@@ -370,40 +371,35 @@ Decision plan_inner_outer(const Problem& p, SizeHints& hints, const Device& devi
 Schedule schedule_inner_outer(Problem& p, const Plan& plan) {
   enum { K, R };
   Schedule s = start_of_reduction(p, plan);
-  s.min_blocks_per_sm = static_cast<int>(plan.get("min_blocks_per_sm"));
-  s.num_stages = static_cast<int>(plan.get("num_stages"));
-  s.finish = Finish::Cooperative;
-  s.columns_per_merge = static_cast<int>(plan.get("columns_per_merge"));
-  s.staged = plan.set("staged");
-  s.rows_per_vector = static_cast<int>(plan.get("rows_per_vector"));
-  s.prefetch_tiles = plan.get("prefetch_tiles") != 0;
+  s.reductions.push_back({.dim = K,
+                          .finish = Finish::Cooperative,
+                          .columns = static_cast<int>(plan.get("columns_per_merge"))});
   if (plan.get("cache_computed"))
-    for (ValueId v : computed_again(p)) s.stored.push_back({v, Place::Registers});
-  Stage stage;
-  const int64_t rows_per_thread = std::max<int64_t>(1, plan.get("rows_per_thread"));
-  Expr tiles =
-      p.refined.exprs.ceil_div(extent_of(p, kept_axes(p)), plan.get("threads_y") * rows_per_thread);
-  Expr clusters = persistent_blocks(p, plan.get("grid_blocks") / plan.get("cluster_size"), tiles);
-  stage.loops = {{.dim = K, .bind = Bind::Serial},
-                 {.dim = K, .bind = Bind::Grid, .count = clusters}};
-  if (rows_per_thread > 1)
-    stage.loops.push_back({.dim = K, .extent = rows_per_thread, .bind = Bind::Serial});
-  loop_along_rows(stage, plan);
-  s.stages.push_back(std::move(stage));
+    for (ValueId v : computed_again(p)) s.stagings.push_back({.value = v});
+  LoopNest& nest = s.nests.back();
+  const int64_t clusters = plan.get("grid_blocks") / plan.get("cluster_size");
+  nest.loops = {{.dim = K, .bind = Bind::Serial},
+                {.dim = K, .extent = clusters, .bind = Bind::Grid}};
+  if (const int64_t rows_per_thread = plan.get("rows_per_thread"); rows_per_thread > 1)
+    nest.loops.push_back({.dim = K, .extent = rows_per_thread, .bind = Bind::Serial});
+  loop_along_rows(nest, plan);
+  stage_tiles(p, s, plan.set("staged"), plan.get("rows_per_vector"),
+              plan.get("prefetch_tiles") != 0);
+  const int stages = static_cast<int>(plan.get("num_stages"));
   const bool several_loops = reduction_shape_of(p).loops > 1;
   for (size_t i = 0; i < p.accesses.size(); ++i) {
     const MemoryAccess& a = p.accesses[i];
     const AxisSet axes = axes_of(p, a);
     const bool row = !a.store && (axes & p.reduced) && (axes & ~p.reduced) && !is_loaded(a);
-    const bool copied = s.num_stages && s.widths[i] > 1 && s.widths[i] * size_of(a.dtype) >= 4;
-    const bool crosses = s.staged.contains(i);
-    s.persistent_in.push_back(crosses         ? Place::Shared
-                              : !row          ? Place::Reload
-                              : copied        ? Place::Shared
-                              : several_loops ? Place::Registers
-                                              : Place::Reload);
+    if (!row || plan.set("staged").contains(i)) continue;
+    const auto access = static_cast<AccessId>(i);
+    const int width = s.accesses[i].width;
+    if (stages && width > 1 && width * size_of(a.dtype) >= 4)
+      s.stagings.push_back({.access = access, .place = Place::Shared, .stages = stages});
+    else if (several_loops)
+      s.stagings.push_back({.access = access, .place = Place::Registers});
   }
-  verify(s, static_cast<int>(p.refined.axes.size()));
+  verify(p, s);
   return s;
 }
 

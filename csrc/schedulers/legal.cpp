@@ -15,6 +15,7 @@ constexpr int64_t most_array_bytes = 4 << 10;
 // Lists the fields that differ: "threads=64, vector=2".
 std::string changes(const Plan& planned, const Plan& wanted) {
   std::vector<std::string> out;
+  if (!wanted.schedule.empty()) out.push_back("the schedule by hand");
   for (const auto& [name, value] : wanted.fields)
     if (value != planned.value(name)) out.push_back(text(name, "=", to_string(value)));
   return joined(out);

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "schedule/verify_schedule.h"
 #include "schedulers/analysis/coalescing.h"
 #include "schedulers/analysis/collapse.h"
 #include "schedulers/analysis/reduction_shape.h"
@@ -205,38 +206,34 @@ Decision plan_outer(const Problem& p, SizeHints& hints, const Device& device) {
 Schedule schedule_outer(Problem& both, const Plan& plan) {
   const bool single_pass = plan.get("single_pass") != 0;
   Problem& p = single_pass ? *both.single_pass : both;
-  Exprs& exprs = p.refined.exprs;
-  const auto vector = plan.get("vector");
+  const auto vector = static_cast<int>(plan.get("vector"));
   const int64_t x = plan.get("threads_x"), y = plan.get("threads_y"), unroll = plan.get("unroll");
   enum { K, R };
   Schedule s = start_of_reduction(p, plan);
   s.single_pass = single_pass;
-  s.unaligned = plan.set("unaligned");
-  s.tail = plan.get("tail") != 0;
-  s.min_blocks_per_sm = static_cast<int>(plan.get("min_blocks_per_sm"));
-  Stage stage;
-  const auto loop = [&](DimId dim, Bind bind, int64_t extent, Expr count = nullptr) {
-    stage.loops.push_back({.dim = dim, .extent = extent, .bind = bind, .count = count});
+  vectorize(s, plan.set("unaligned"), VectorKind::Unaligned, vector);
+  LoopNest& nest = s.nests.back();
+  nest.lanes.tail = vector > 1 && plan.get("tail") != 0;
+  const auto loop = [&](DimId dim, Bind bind, int64_t extent) {
+    nest.loops.push_back({.dim = dim, .extent = extent, .bind = bind});
   };
   if (plan.get("looped")) loop(R, Bind::Serial, 0);
-  if (plan.get("grid_blocks")) {
-    Expr tiles = exprs.ceil_div(extent_of(p, kept_axes(p)), x * vector);
-    Expr steps = exprs.ceil_div(extent_of(p, reduced_axes(p)), y * unroll);
-    loop(R, Bind::Grid, 0, blocks_a_tile(p, plan.get("grid_blocks"), tiles, steps));
-    s.finish = Finish::LastBlock;
+  if (const int64_t blocks = plan.get("grid_blocks")) {
+    loop(R, Bind::Grid, blocks);
+    s.reductions.back().finish = Finish::LastBlock;
   }
   loop(K, Bind::Grid, 0);
   loop(R, Bind::Unroll, unroll);
   loop(R, Bind::ThreadY, y);
   loop(K, Bind::ThreadX, x);
   if (vector > 1) loop(K, Bind::Vector, vector);
-  s.stages.push_back(std::move(stage));
   const auto persistent_in = static_cast<Place>(plan.get("persistent_in"));
-  for (const MemoryAccess& a : p.accesses) {
-    const bool column = !a.store && moves_rows(p, a) && !is_loaded(a);
-    s.persistent_in.push_back(column ? persistent_in : Place::Reload);
+  for (size_t i = 0; i < p.accesses.size() && persistent_in != Place::Reload; ++i) {
+    const MemoryAccess& a = p.accesses[i];
+    if (!a.store && moves_rows(p, a) && !is_loaded(a))
+      s.stagings.push_back({.access = static_cast<AccessId>(i), .place = persistent_in});
   }
-  verify(s, static_cast<int>(p.refined.axes.size()));
+  verify(both, s);
   return s;
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "fusion/segment/cost.h"
+#include "schedule/verify_schedule.h"
 #include "schedulers/analysis/coalescing.h"
 #include "schedulers/analysis/collapse.h"
 #include "schedulers/analysis/vectorize.h"
@@ -141,46 +142,44 @@ Schedule schedule_pointwise(Problem& p, const Plan& plan) {
 
 Schedule schedule_pointwise(Problem& p, const std::vector<AxisId>& order, const Plan& plan) {
   Schedule s;
-  s.threads = static_cast<int>(plan.get("threads"));
-  s.tail = plan.get("tail") != 0;
-  s.reverse_grid = reads_earlier(p);
-  const auto vector = plan.get("vector");
-  s.split_at_rows = vector > 1 && plan.get("split_at_rows") != 0;
-  s.uniform_select = vector > 1 && plan.get("uniform_select") != 0;
+  const auto vector = static_cast<int>(plan.get("vector"));
+  s.launch = {.threads = static_cast<int>(plan.get("threads")), .reverse_grid = reads_earlier(p)};
   for (auto& axes :
        merge(collapse(p, order, all_accesses(p)), static_cast<int>(plan.get("collapsed"))))
     s.dims.push_back({.axes = std::move(axes)});
-  if (const AccessSet& strided = plan.set("strided"); vector > 1 && !strided.empty()) {
-    s.strided.resize(p.accesses.size());
-    std::vector<Expr> multiples;
-    for (size_t i = 0; i < p.accesses.size(); ++i)
-      if (strided.contains(i))
-        // A changed plan may have vectors that are too short for the access.
-        s.strided[i] = lane_window_of(p, p.accesses[i], s.dims.back().axes,
-                                      static_cast<int>(vector), multiples)
-                           .value_or(LaneWindow());
-  }
-  Stage stage;
+  LoopNest& nest = s.nests.emplace_back();
   for (DimId d = 0; d < static_cast<int>(s.dims.size()); ++d)
-    stage.loops.push_back({.dim = d, .extent = 0, .bind = Bind::GridThread});
-  if (!s.dims.empty() && vector > 1)
-    stage.loops.push_back(
+    nest.loops.push_back({.dim = d, .extent = 0, .bind = Bind::GridThread});
+  if (!s.dims.empty() && vector > 1) {
+    nest.loops.push_back(
         {.dim = static_cast<DimId>(s.dims.size()) - 1, .extent = vector, .bind = Bind::Vector});
+    nest.lanes = {.tail = plan.get("tail") != 0,
+                  .uniform_select = plan.get("uniform_select") != 0,
+                  .split_at_rows = plan.get("split_at_rows") != 0};
+  }
   for (size_t v = 0; v < p.refined.values.size(); ++v)
-    stage.computed.push_back(static_cast<ValueId>(v));
-  s.stages.push_back(std::move(stage));
+    nest.computed.push_back(static_cast<ValueId>(v));
+  s.accesses.resize(p.accesses.size());
+  vectorize(s, plan.set("vectorized"), VectorKind::Aligned, vector);
+  const AccessSet& strided = plan.set("strided");
+  std::vector<Expr> multiples;
+  for (size_t i = 0; i < p.accesses.size() && vector > 1; ++i)
+    if (strided.contains(i))
+      // A changed plan may have vectors that are too short for the access.
+      if (const auto window =
+              lane_window_of(p, p.accesses[i], s.dims.back().axes, vector, multiples))
+        s.accesses[i] = {.kind = VectorKind::Strided, .width = vector, .window = *window};
   // Limits the register allocation to one resident block per SM if lanes are masked one by one, or
   // if many scalar reads accompany a vector. By default the compiler spills to fit one more block.
   bool lanes = false;
   int of_rows = 0;
-  s.widths = widths_of(p, plan.set("vectorized"), static_cast<int>(vector));
   for (size_t i = 0; i < p.accesses.size(); ++i) {
-    if (vector == 1 || s.widths[i] > 1) continue;
+    if (vector == 1 || s.accesses[i].kind == VectorKind::Aligned) continue;
     lanes |= !p.accesses[i].in.bounds.empty();
-    of_rows += s.split_at_rows;
+    of_rows += nest.lanes.split_at_rows;
   }
-  if (lanes || of_rows > few_of_rows) s.min_blocks_per_sm = 1;
-  verify(s, static_cast<int>(p.refined.axes.size()));
+  if (lanes || of_rows > few_of_rows) s.launch.min_blocks_per_sm = 1;
+  verify(p, s);
   return s;
 }
 

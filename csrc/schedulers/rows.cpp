@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "schedule/verify_schedule.h"
 #include "schedulers/analysis/coalescing.h"
 #include "schedulers/analysis/collapse.h"
 #include "schedulers/analysis/vectorize.h"
@@ -130,16 +131,20 @@ Schedule schedule_rows(Problem& p, const Plan& plan) {
   Schedule s;
   const int64_t x = plan.get("threads_x"), y = plan.get("threads_y"), z = plan.get("threads_z");
   const auto vector = static_cast<int>(plan.get("vector"));
-  s.threads = static_cast<int>(x * y * z);
-  s.uniform_select = plan.get("uniform_select") != 0;
-  s.reverse_grid = reads_earlier(p);
-  s.widths = widths_of(p, plan.set("vectorized"), vector);
+  // Limits the kernel to one resident block per SM for the register allocation. By default the
+  // compiler serializes the loads, or spills, to fit one more block.
+  s.launch = {.threads = static_cast<int>(x * y * z),
+              .min_blocks_per_sm = 1,
+              .reverse_grid = reads_earlier(p)};
+  s.accesses.resize(p.accesses.size());
+  vectorize(s, plan.set("vectorized"), VectorKind::Aligned, vector);
   const auto columns = static_cast<DimId>(r.dims.size()) - 1;
   // The dim for the remaining threads of a block: a third dim, or the rows.
   const DimId rest = columns < 2 ? r.along : r.along == columns - 1 ? columns - 2 : columns - 1;
-  Stage stage;
+  LoopNest& nest = s.nests.emplace_back();
+  nest.lanes.uniform_select = plan.get("uniform_select") != 0;
   const auto loop = [&](DimId dim, Bind bind, int64_t extent) {
-    if (extent != 1) stage.loops.push_back({.dim = dim, .extent = extent, .bind = bind});
+    if (extent != 1) nest.loops.push_back({.dim = dim, .extent = extent, .bind = bind});
   };
   for (DimId d = 0; d <= columns; ++d) {
     s.dims.push_back({.axes = std::move(r.dims[d])});
@@ -148,16 +153,12 @@ Schedule schedule_rows(Problem& p, const Plan& plan) {
   loop(rest, Bind::ThreadY, z);
   loop(r.along, Bind::Unroll, plan.get("unroll"));
   loop(r.along, Bind::ThreadY, y);
-  stage.loops.push_back({.dim = columns, .extent = x, .bind = Bind::ThreadX});
+  nest.loops.push_back({.dim = columns, .extent = x, .bind = Bind::ThreadX});
   loop(columns, Bind::Vector, vector);
-  // Limits the kernel to one resident block per SM for the register allocation. By default the
-  // compiler serializes the loads, or spills, to fit one more block.
-  s.min_blocks_per_sm = 1;
   for (size_t v = 0; v < p.refined.values.size(); ++v)
-    stage.computed.push_back(static_cast<ValueId>(v));
-  for (size_t i = 0; i < p.refined.stores.size(); ++i) stage.stores.push_back(static_cast<int>(i));
-  s.stages.push_back(std::move(stage));
-  verify(s, static_cast<int>(p.refined.axes.size()));
+    nest.computed.push_back(static_cast<ValueId>(v));
+  for (size_t i = 0; i < p.refined.stores.size(); ++i) nest.stores.push_back(static_cast<int>(i));
+  verify(p, s);
   return s;
 }
 

@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "fusion/segment/cost.h"
+#include "schedule/verify_schedule.h"
 #include "schedulers/analysis/coalescing.h"
 #include "schedulers/analysis/collapse.h"
 #include "schedulers/analysis/layout_groups.h"
@@ -41,12 +42,12 @@ constexpr double few_slots = 8.0;  // issue slots per element up to which that a
 // Bytes of shared memory per block, so that three or more fit an SM.
 constexpr int shared_bytes = 64 << 10;
 
-// Adds the values that a stage computes: all values that its stores and its staged values need,
+// Adds the values that a nest computes: all values that its stores and its staged values need,
 // except the values that are staged for it.
-void compute(const Problem& p, const LayoutGroups& s, Stage& stage, LayoutGroup group,
+void compute(const Problem& p, const LayoutGroups& s, LoopNest& nest, LayoutGroup group,
              bool crosses) {
   std::vector<bool> needed(p.refined.values.size(), false);
-  for (int store : stage.stores)
+  for (int store : nest.stores)
     if (const ValueId v = p.refined.stores[store].access.value; v >= 0) needed[v] = true;
   if (crosses)
     for (ValueId v : s.staged_values[group]) needed[v] = true;
@@ -57,7 +58,7 @@ void compute(const Problem& p, const LayoutGroups& s, Stage& stage, LayoutGroup 
     if (needed[v]) visit_operands(p.refined.values[v], [&](ValueId o) { needed[o] = true; });
   }
   for (size_t v = 0; v < needed.size(); ++v)
-    if (needed[v]) stage.computed.push_back(static_cast<ValueId>(v));
+    if (needed[v]) nest.computed.push_back(static_cast<ValueId>(v));
 }
 
 AxisSet set_of(const std::vector<AxisId>& axes) {
@@ -176,7 +177,7 @@ AccessSet unaligned_reads(const Problem& p, const LayoutGroups& s, SizeHints& hi
 int aligned_vector(const Problem& p, const LayoutGroups& s, SizeHints& hints, const Tiling& t) {
   const LayoutGroup group = t.stored;
   if (group == None) return 1;
-  Stage last;
+  LoopNest last;
   Expr origin = nullptr;
   int least = word_bytes, widest = 1, reads = 0;
   for (size_t i = 0; i < p.accesses.size(); ++i) {
@@ -265,6 +266,22 @@ bool tile_divides(const Problem& p, const LayoutGroups& s, SizeHints& hints, con
   return divides(whole_tile(s, group)) || divides(whole_tile(s, group) / 2);
 }
 
+// Returns the staging of a value that `group` computes. Threads that write at once are in different
+// rows, at one vector of the other group or at few of them. Single elements need no swizzle: rows
+// padded by one bank have constant offsets.
+Staging staging_of(const Problem& p, ValueId v, const std::array<int64_t, 2>& vector,
+                   LayoutGroup group, int64_t threads_x, bool aligned) {
+  constexpr int bank_bytes = 4;  // of shared memory, which has 32 banks
+  const auto bytes = static_cast<int>(vector[other(group)]) * size_of(p.refined.values[v].dtype);
+  const int at_once = std::min(warp, warp * bank_bytes / bytes);
+  Staging out{.value = v, .place = Place::Shared, .shape = StagingShape::Tile};
+  if (vector[X] == 1 && vector[Y] == 1 && !aligned)
+    out.pad = std::max(1, bank_bytes / bytes);
+  else
+    out.swizzle = std::max({1, bank_bytes / bytes, at_once / static_cast<int>(threads_x)});
+  return out;
+}
+
 }  // namespace
 
 Decision plan_transpose(const Problem& p, SizeHints& hints, const Device& device) {
@@ -331,11 +348,9 @@ Decision plan_transpose(const Problem& p, SizeHints& hints, const Device& device
 Schedule schedule_transpose(Problem& p, const Plan& plan) {
   const LayoutGroups s = layout_groups_of(p);
   Schedule out;
-  out.threads = static_cast<int>(plan.get("threads"));
-  out.min_blocks_per_sm = static_cast<int>(plan.get("min_blocks_per_sm"));
-  out.tail = plan.get("tail") != 0;
-  out.unaligned = plan.set("unaligned");
-  out.reverse_grid = reads_earlier(p);
+  out.launch = {.threads = static_cast<int>(plan.get("threads")),
+                .min_blocks_per_sm = static_cast<int>(plan.get("min_blocks_per_sm")),
+                .reverse_grid = reads_earlier(p)};
   const std::array<int64_t, 2> tile{plan.get("tile_x"), plan.get("tile_y")};
   const std::array<int64_t, 2> vector{plan.get("vector_x"), plan.get("vector_y")};
   for (const auto& axes : s.dims) out.dims.push_back({.axes = axes});
@@ -346,10 +361,10 @@ Schedule schedule_transpose(Problem& p, const Plan& plan) {
   for (const LayoutGroup group : {X, Y}) {
     if (!line[group]) continue;
     Dim& dim = out.dims[group == X ? dims - 1 : dims - 2];
-    dim.store_line = line[group];
     const auto store = std::find_if(p.accesses.begin(), p.accesses.end(),
                                     [](const MemoryAccess& a) { return a.store; });
-    dim.origin = origin_of(p, s, group, *store);
+    dim.line = {.access = static_cast<AccessId>(store - p.accesses.begin()),
+                .elements = line[group]};
   }
   // Blocks advance along stored rows first. Partial sectors and open memory pages of neighbouring
   // tiles then meet in L2.
@@ -358,14 +373,15 @@ Schedule schedule_transpose(Problem& p, const Plan& plan) {
   for (size_t i = 0; i < s.stages.size(); ++i) {
     const LayoutGroup group = s.stages[i], across = other(group);
     const DimId lanes = group == X ? dims - 1 : dims - 2, rows = group == X ? dims - 2 : dims - 1;
-    Stage& stage = out.stages.emplace_back();
+    LoopNest& nest = out.nests.emplace_back();
+    nest.lanes.tail = vector[group] > 1 && plan.get("tail") != 0;
     const auto loop = [&](DimId dim, Bind bind, int64_t extent) {
-      stage.loops.push_back({.dim = dim, .extent = extent, .bind = bind});
+      nest.loops.push_back({.dim = dim, .extent = extent, .bind = bind});
     };
     for (DimId d = 0; d < dims - 2; ++d) loop(d, Bind::Grid, 0);
     loop(stores_y ? dims - 1 : dims - 2, Bind::Grid, 0);
     loop(stores_y ? dims - 2 : dims - 1, Bind::Grid, 0);
-    const int64_t x = tile[group] / vector[group], y = out.threads / x;
+    const int64_t x = tile[group] / vector[group], y = out.launch.threads / x;
     // Each thread holds one vector per row of the other group, or one element if that group stores
     // line-aligned.
     const int64_t held = line[across] ? 1 : std::min(vector[across], tile[across] / y);
@@ -379,34 +395,40 @@ Schedule schedule_transpose(Problem& p, const Plan& plan) {
       if (!p.accesses[a].store || s.of[a] != group) continue;
       const ValueId v = stored_value(p, p.accesses[a]);
       const bool waits = v >= 0 && (s.from[v] & bit_of(across)) != 0;
-      if (waits ? last && i > 0 : first) stage.stores.push_back(p.accesses[a].index);
+      if (waits ? last && i > 0 : first) nest.stores.push_back(p.accesses[a].index);
     }
     const bool crosses = i + 1 < s.stages.size();
-    compute(p, s, stage, group, crosses);
+    compute(p, s, nest, group, crosses);
     if (crosses)
       for (ValueId v : s.staged_values[group])
-        out.stored.push_back({.value = v, .place = Place::Shared});
+        out.stagings.push_back(staging_of(p, v, vector, group, x, line[across] != 0));
   }
   // The elements that the vectors of the last stage leave at the ends of rows.
   const LayoutGroup group = s.stages.back(), across = other(group);
   if (line[group] && vector[group] > 1) {
-    Stage ends = out.stages.back();
+    LoopNest ends = out.nests.back();
     ends.ends = true;
+    ends.lanes = {};
     std::erase_if(ends.loops, [](const Loop& l) { return l.bind != Bind::Grid; });
     const DimId lanes = group == X ? dims - 1 : dims - 2, rows = group == X ? dims - 2 : dims - 1;
-    const int64_t x = std::max(2 * vector[group], out.threads / tile[across]), y = out.threads / x;
+    const int64_t x = std::max(2 * vector[group], out.launch.threads / tile[across]);
+    const int64_t y = out.launch.threads / x;
     ends.loops.push_back({.dim = rows, .extent = tile[across] / y, .bind = Bind::Unroll});
     ends.loops.push_back({.dim = rows, .extent = y, .bind = Bind::ThreadY});
     ends.loops.push_back({.dim = lanes, .extent = x, .bind = Bind::ThreadX});
     ends.loops.push_back({.dim = lanes, .extent = 1, .bind = Bind::Vector});
-    out.stages.push_back(std::move(ends));
+    out.nests.push_back(std::move(ends));
   }
   for (size_t i = 0; i < p.accesses.size(); ++i) {
     const LayoutGroup group = group_of(p, s, i);
-    const bool vectorized = group != None && plan.set("vectorized").contains(i);
-    out.widths.push_back(vectorized ? static_cast<int>(vector[group]) : 1);
+    Vectorization& access = out.accesses.emplace_back();
+    if (group == None || vector[group] == 1) continue;
+    if (plan.set("vectorized").contains(i))
+      access = {.kind = VectorKind::Aligned, .width = static_cast<int>(vector[group])};
+    else if (plan.set("unaligned").contains(i))
+      access = {.kind = VectorKind::Unaligned, .width = static_cast<int>(vector[group])};
   }
-  verify(out, static_cast<int>(p.refined.axes.size()));
+  verify(p, out);
   return out;
 }
 

@@ -160,6 +160,14 @@ PYBIND11_MODULE(_torch, m) {
           py::arg("inputs"), py::arg("device") = py::none(), py::arg("plan") = py::none(),
           "Returns the plans of a call without compiling it. `plan` replaces the planned ones.")
       .def(
+          "schedules",
+          [](PythonExecutor& self, const py::sequence& inputs, const py::object& device,
+             const py::object& plan) {
+            return self.executor.schedules(self.arguments(inputs, device).view(), plans_of(plan));
+          },
+          py::arg("inputs"), py::arg("device") = py::none(), py::arg("plan") = py::none(),
+          "Returns the texts of the schedules of a call without compiling it.")
+      .def(
           "prefer",
           [](PythonExecutor& self, const py::sequence& inputs, const py::object& device,
              const py::object& plan) {

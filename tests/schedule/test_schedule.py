@@ -1,73 +1,53 @@
-"""Schedules as data: their text, and rejections by verify()."""
+"""Schedules as data: comparison, hash, and the plans that they are made from."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
 
-from fuser import FusionDefinition, InternalError, Plan, UserError, _core
+from fuser import FusionDefinition, Plan, UserError, _core
 
-s = _core.schedules
+Schedule = _core.schedules.Schedule
 
-
-def schedule() -> Any:
-    """Two axes as two dims, the inner one in vectors of 4."""
-    made = s.Schedule()
-    made.dims = [s.Dim([0]), s.Dim([1])]
-    made.stages = [
-        s.Stage(
-            [
-                s.Loop(0, 0, s.Bind.GridThread),
-                s.Loop(1, 0, s.Bind.GridThread),
-                s.Loop(1, 4, s.Bind.Vector),
-            ]
-        )
-    ]
-    made.widths = [4, 1]
-    return made
+TEXT = """dim d0 [a0]
+dim d1 [a1]
+nest
+  d0 GridThread
+  d1 GridThread
+  d1 Vector 4
+access 0 Aligned 4
+access 1 Scalar
+launch threads(128)
+"""
 
 
-def test_text() -> None:
-    made = schedule()
-    made.verify(axes=2)
-    assert str(made) == (
-        "dims [a0] [a1]; stage d0:GridThread d1:GridThread d1:Vector(4) computes 0; "
-        "widths [4, 1]; tail 0; threads 256"
-    )
+def test_equal_schedules_compare_and_hash_equal() -> None:
+    made = Schedule(TEXT)
+    assert made == Schedule(TEXT)
+    assert hash(made) == hash(Schedule(TEXT))
 
 
-def vector_outside(made: Any) -> None:
-    made.stages = [s.Stage([s.Loop(1, 4, s.Bind.Vector), s.Loop(0, 0, s.Bind.GridThread)])]
-
-
-def vector_of_any_size(made: Any) -> None:
-    made.stages = [s.Stage([s.Loop(1, 0, s.Bind.Vector)])]
-
-
-def no_such_dim(made: Any) -> None:
-    made.stages = [s.Stage([s.Loop(2, 0, s.Bind.Serial)])]
-
-
-BROKEN: dict[str, Callable[[Any], None]] = {
-    "axis 1 is in 0 dims": lambda made: setattr(made, "dims", [s.Dim([0])]),
-    "axis 0 is in 2 dims": lambda made: setattr(made, "dims", [s.Dim([0]), s.Dim([0, 1])]),
-    "dim contains axis 7 of 2": lambda made: setattr(made, "dims", [s.Dim([0]), s.Dim([1, 7])]),
-    "2048 threads per block": lambda made: setattr(made, "threads", 2048),
-    "loop over dim 2": no_such_dim,
-    "a vector loop is innermost and of constant extent": vector_outside,
-    "of constant extent": vector_of_any_size,
-}
-
-
-@pytest.mark.parametrize("text", BROKEN)
-def test_verify(text: str) -> None:
-    made = schedule()
-    BROKEN[text](made)
-    with pytest.raises(InternalError, match=text):
-        made.verify(axes=2)
+@pytest.mark.parametrize(
+    ("line", "other"),
+    [
+        ("[a1]", "[a1] divides"),
+        ("[a1]", "[a1] lines(0, 32)"),
+        ("d1 Vector 4", "d1 Vector 2"),
+        ("d1 Vector 4", "d1 Vector 4\n  lanes tail"),
+        ("d1 Vector 4", "d1 Vector 4\n  computed 0"),
+        ("access 0 Aligned 4", "access 0 Unaligned 4"),
+        ("access 1 Scalar", "access 1 Scalar streaming"),
+        ("launch", "staging access 0 Registers Row\nlaunch"),
+        ("launch", "reduction d1 LastBlock\nlaunch"),
+        ("threads(128)", "threads(256)"),
+        ("threads(128)", "threads(128) reverse_grid"),
+    ],
+)
+def test_every_field_makes_a_difference(line: str, other: str) -> None:
+    made, changed = Schedule(TEXT), Schedule(TEXT.replace(line, other))
+    assert made != changed
+    assert hash(made) != hash(changed)
+    assert str(made) != str(changed)
 
 
 def test_plans_as_text_and_by_name() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -156,7 +157,7 @@ def test_one_plan_for_many_sizes() -> None:
 def test_axes_that_both_sides_walk_as_one() -> None:
     fd = define(permuted(0, 2, 3, 1), [4], BF16)
     (kernel,) = kernels_for(fd, [(8, 64, 56, 56)], text=True)
-    assert kernel["schedule"].startswith("dims [a0] [a3] [a1 a2]; stage ")
+    assert kernel["schedule"].startswith("dim d0 [a0]\ndim d1 [a3]\ndim d2 [a1 a2]\nnest\n")
 
 
 def test_tiles_fit_the_axes() -> None:
@@ -201,11 +202,11 @@ def test_half_tiles_ask_for_one_block() -> None:
 @pytest.mark.parametrize(
     ("build", "dtypes", "wanted"),
     [
-        (TRANSPOSED, (BF16,), "d1:Grid d0:Grid"),  # X has the input's layout, Y the output's
-        (permuted(1, 0, output=F32), (BF16,), "d0:Grid d1:Grid"),  # X is the wider output
-        (permuted(1, 0, output=BF16), (F32,), "d1:Grid d0:Grid"),
-        (lambda fd, x, y: x + flipped(fd, y), (BF16, BF16), "d0:Grid d1:Grid"),
-        (lambda fd, x, y: with_both_layouts(fd, x, y), (BF16, BF16), "d0:Grid d1:Grid"),
+        (TRANSPOSED, (BF16,), "  d1 Grid\n  d0 Grid"),  # X has the input's layout, Y the output's
+        (permuted(1, 0, output=F32), (BF16,), "  d0 Grid\n  d1 Grid"),  # X is the wider output
+        (permuted(1, 0, output=BF16), (F32,), "  d1 Grid\n  d0 Grid"),
+        (lambda fd, x, y: x + flipped(fd, y), (BF16, BF16), "  d0 Grid\n  d1 Grid"),
+        (lambda fd, x, y: with_both_layouts(fd, x, y), (BF16, BF16), "  d0 Grid\n  d1 Grid"),
     ],
     ids=["copy", "widened", "narrowed", "sum", "both"],
 )
@@ -213,9 +214,9 @@ def test_blocks_follow_rows_that_are_stored(build: Any, dtypes: Any, wanted: str
     for size in (4096, 4099):
         fd = define(build, [2] * len(dtypes), *dtypes)
         (kernel,) = kernels_for(fd, [(size, size)] * len(dtypes), text=True)
-        stages = kernel["schedule"].split("; stage ")[1:]
-        assert len(stages) >= 2
-        assert all(stage.startswith(wanted) for stage in stages), kernel["schedule"]
+        nests = re.split("nest.*\n", kernel["schedule"])[1:]
+        assert len(nests) >= 2
+        assert all(nest.startswith(wanted) for nest in nests), kernel["schedule"]
 
 
 def test_registers_where_few_elements_are_turned() -> None:

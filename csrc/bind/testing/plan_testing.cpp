@@ -12,6 +12,7 @@
 #include "bind/testing/testing.h"
 #include "driver/compile.h"
 #include "lower/passes.h"
+#include "schedule/schedule_text.h"
 #include "schedulers/legal.h"
 
 namespace py = pybind11;
@@ -57,7 +58,7 @@ struct Planned {
 };
 
 py::dict texts_of(const Planned& p, const Plan& plan) {
-  const Schedule schedule = schedule_of(*p.group.scheduler, p.group.problem, p.decision, plan);
+  const Schedule schedule = scheduled(p.group, p.decision, plan);
   const KernelIR kernel = lower(p.group.problem, schedule, p.index64, p.group.scheduler->name);
   check_resources(p.plan(), plan, kernel, kernel.shared_bytes(), p.device);
   py::dict out;

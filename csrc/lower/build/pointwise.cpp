@@ -9,7 +9,7 @@
 namespace fuser {
 namespace {
 
-// Builder of kernels with one stage and without collectives: every thread owns the vector lanes of
+// Builder of kernels with one nest and without collectives: every thread owns the vector lanes of
 // one point of the iteration space.
 struct Builder {
   const Problem& problem;
@@ -25,6 +25,10 @@ struct Builder {
   std::vector<int> array_of_access;  // by access: register array that it loads into or stores from
   std::vector<Expr> uniform, in_lane;  // by value: its expression outside and inside the lane loop
 
+  const LoopNest& nest() const { return schedule.nests[0]; }
+  bool is_vectorized(size_t access) const {
+    return schedule.accesses[access].kind == VectorKind::Aligned;
+  }
   Exprs& exprs() { return kernel.exprs; }
   Expr import(Expr e) { return fuser::import(kernel, e); }
   Expr offset(const MemoryAccess& a) { return offset_of(kernel, a, uniform); }
@@ -37,9 +41,8 @@ struct Builder {
 
   // Builds the index map: the point of the space that each thread owns.
   void make_index_map() {
-    const Stage& stage = schedule.stages[0];
     std::vector<int64_t> per_thread(schedule.dims.size(), 1);
-    for (const Loop& l : stage.loops)
+    for (const Loop& l : nest().loops)
       if (l.bind == Bind::Vector) {
         per_thread[l.dim] = l.extent;
         lanes = static_cast<int>(l.extent);
@@ -63,18 +66,18 @@ struct Builder {
       rest = d == 0 ? rest : exprs().div(rest, steps);
       w.vector = per_thread[d] > 1;
       w.index = exprs().mul(position, exprs().constant(per_thread[d]));
-      w.whole = w.vector && !schedule.tail && w.axes.size() == 1;
-      if (w.vector && schedule.tail) count = exprs().sub(extent, w.index);
+      w.whole = w.vector && !nest().lanes.tail && w.axes.size() == 1;
+      if (w.vector && nest().lanes.tail) count = exprs().sub(extent, w.index);
     }
     // With one dim, the count alone masks threads past the end.
     if (!count || schedule.dims.size() > 1) in = exprs().apply(Op::lt, {var(thread), work});
-    kernel.blocks = exprs().ceil_div(work, schedule.threads);
+    kernel.blocks = exprs().ceil_div(work, schedule.launch.threads);
     Expr block = exprs().symbol(Symbol::Block, 0);
-    if (schedule.reverse_grid)
+    if (schedule.launch.reverse_grid)
       block = exprs().sub(exprs().sub(kernel.blocks, exprs().constant(1)), block);
     kernel.body.push_back(
         {Let{.var = thread,
-             .value = exprs().add(exprs().mul(block, exprs().constant(schedule.threads)),
+             .value = exprs().add(exprs().mul(block, exprs().constant(schedule.launch.threads)),
                                   exprs().symbol(Symbol::Thread, 0)),
              .index = true}});
     kernel.axes = std::move(index_map);
@@ -82,10 +85,9 @@ struct Builder {
 
   // Returns the lane window of a strided access, or nullptr if its lanes are neighbours.
   const LaneWindow* window(size_t access) const {
-    const bool any = access < schedule.strided.size() && schedule.strided[access].width;
-    return any && lanes > 1 && varies(axes_of(problem, problem.accesses[access]))
-               ? &schedule.strided[access]
-               : nullptr;
+    const Vectorization& v = schedule.accesses[access];
+    const bool strided = v.kind == VectorKind::Strided && lanes > 1;
+    return strided && varies(axes_of(problem, problem.accesses[access])) ? &v.window : nullptr;
   }
 
   int new_array(std::string name, DType dtype, int extent) {
@@ -129,7 +131,7 @@ struct Builder {
                   .offset = exprs().sub(offset(a), exprs().constant(seen->start))}});
         continue;
       }
-      if (per_lane && schedule.widths[i] == 1) {
+      if (per_lane && !is_vectorized(i)) {
         by_lane.push_back(i);
         continue;
       }
@@ -238,7 +240,7 @@ struct Builder {
     for (size_t i = 0; i < problem.accesses.size(); ++i) {
       const MemoryAccess& a = problem.accesses[i];
       if (!a.store) continue;
-      if (lanes > 1 && schedule.widths[i] == 1) {
+      if (lanes > 1 && !is_vectorized(i)) {
         by_lane.push_back(i);
         continue;
       }
@@ -343,22 +345,22 @@ struct Builder {
 }  // namespace
 
 KernelIR build_pointwise(const Problem& problem, const Schedule& schedule, bool index64) {
-  FUSER_ASSERT(schedule.stages.size() == 1, "build_pointwise() expects one stage, got ",
-               schedule.stages.size());
+  FUSER_ASSERT(schedule.nests.size() == 1, "build_pointwise() expects one nest, got ",
+               schedule.nests.size());
   Builder b{.problem = problem,
             .schedule = schedule,
             .kernel = {},
             .array_of_access = {},
             .uniform = {},
             .in_lane = {}};
-  b.kernel.threads = schedule.threads;
-  b.kernel.min_blocks = schedule.min_blocks_per_sm;
+  b.kernel.threads = schedule.launch.threads;
+  b.kernel.min_blocks = schedule.launch.min_blocks_per_sm;
   b.kernel.index64 = index64;
-  b.uniform_select = schedule.uniform_select;
+  b.uniform_select = b.nest().lanes.uniform_select;
   declare_buffers(problem, b.kernel);
   b.make_index_map();
   Body by_row = std::move(b.kernel.body), body;
-  if (schedule.split_at_rows) {
+  if (b.nest().lanes.split_at_rows) {
     Expr there = nullptr;
     Body row = b.in_one_row(there);
     Expr elsewhere = b.exprs().apply(Op::logical_not, {there});

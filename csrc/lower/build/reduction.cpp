@@ -68,6 +68,18 @@ Expr Builder::index_let(Expr value) {
   return var(v);
 }
 
+void Builder::take_stagings() {
+  for (size_t i = 0; i < problem.accesses.size(); ++i) {
+    const Staging* s = staging_of_access(schedule, static_cast<AccessId>(i));
+    stagings.push_back(s);
+    if (!s) continue;
+    packed |= s->shape == StagingShape::PackedRows;
+    staged |= s->shape == StagingShape::Tile;
+    prefetches |= s->prefetch;
+    stages = std::max(stages, s->stages);
+  }
+}
+
 void Builder::take_loops() {
   for (int d : {K, R}) {
     extents[d] = constant(1);
@@ -83,21 +95,42 @@ void Builder::take_loops() {
     if (l.bind == Bind::ThreadX) threads_x = extent;
     if (l.bind == Bind::ThreadY) threads_y = extent;
     if (l.bind == Bind::Cluster) kernel.cluster = extent;
+    if (l.bind == Bind::Serial && l.dim == R) serial_unroll = l.unroll;
     if (l.bind == Bind::Serial && l.dim == K && has_tile() && extent) rows_per_thread = extent;
   }
   const std::vector<AxisId>& lane_run = schedule.dims[lane_dim].axes;
-  const size_t within = schedule.lane_axes ? schedule.lane_axes : lane_run.size();
+  const size_t within = nest_of_rows().lanes.axes ? nest_of_rows().lanes.axes : lane_run.size();
   for (size_t i = lane_run.size() - within; i < lane_run.size(); ++i)
     lane_axes |= AxisSet{1} << lane_run[i];
-  FUSER_ASSERT(threads_y * threads_x == schedule.threads, threads_y, " x ", threads_x,
-               " threads of ", schedule.threads);
+  FUSER_ASSERT(threads_y * threads_x == schedule.launch.threads, threads_y, " x ", threads_x,
+               " threads of ", schedule.launch.threads);
+}
+
+// Returns the number of tiles that the loops inside of the Grid loop over a dim leave.
+Expr Builder::tiles_of(int dim) {
+  int64_t per_tile = 1;
+  for (const Loop& l : loops())
+    if (l.dim == dim && l.bind != Bind::Grid && l.extent) per_tile *= l.extent;
+  return exprs().ceil_div(extents[dim], per_tile);
+}
+
+// Returns the blocks of a Grid loop with a limit, at least one. Blocks over K are persistent.
+// Blocks over R share one tile of K: the limit is divided among the tiles.
+Expr Builder::blocks_of(const Loop& loop) {
+  Expr most = constant(loop.extent);
+  if (loop.dim == R)
+    most = exprs().div(most, exprs().apply(Op::maximum, {tiles_of(K), constant(1)}));
+  most = exprs().apply(Op::minimum, {most, tiles_of(loop.dim)});
+  return exprs().apply(Op::maximum, {most, constant(1)});
 }
 
 std::vector<Expr> Builder::trip_counts() {
   const std::vector<Loop>& loops = this->loops();
   std::vector<Expr> counts;
   for (const Loop& l : loops)
-    counts.push_back(l.count ? import(kernel, l.count) : l.extent ? constant(l.extent) : nullptr);
+    counts.push_back(l.bind == Bind::Grid && l.extent ? blocks_of(l)
+                     : l.extent                       ? constant(l.extent)
+                                                      : nullptr);
   for (int d : {K, R}) {
     Expr others = constant(1);
     for (size_t i = 0; i < loops.size(); ++i)
@@ -118,7 +151,7 @@ std::vector<Expr> Builder::place_blocks(const std::vector<Expr>& counts) {
   y = threads_y == 1   ? constant(0)
       : threads_x == 1 ? thread
                        : index_let(exprs().div(thread, constant(threads_x)));
-  if (schedule.packed) y = spread_row();
+  if (packed) y = spread_row();
   if (kernel.cluster > 1) {
     rank = index_let(exprs().mod(block, constant(kernel.cluster)));
     block = index_let(exprs().div(block, constant(kernel.cluster)));
@@ -132,7 +165,8 @@ std::vector<Expr> Builder::place_blocks(const std::vector<Expr>& counts) {
     ++grids;
     all_blocks = exprs().mul(all_blocks, counts[i]);
   }
-  if (schedule.reverse_grid) block = exprs().sub(exprs().sub(all_blocks, constant(1)), block);
+  if (schedule.launch.reverse_grid)
+    block = exprs().sub(exprs().sub(all_blocks, constant(1)), block);
   for (size_t i = loops.size(); i-- > 0;) {
     if (loops[i].bind != Bind::Grid) continue;
     index[i] = counts[i]->is_constant(1) ? constant(0)
@@ -200,11 +234,11 @@ void Builder::make_index_map() {
       stride = exprs().mul(stride, counts[i]);
     }
     w.vector = vector > 1 && lane_dim == d;
-    w.whole = w.vector && schedule.lane_axes == 1;
+    w.whole = w.vector && nest_of_rows().lanes.axes == 1;
     index_map.push_back(std::move(w));
   }
   if (peels()) peel();
-  if (schedule.packed) place_packed();
+  if (packed) place_packed();
   kernel.axes = index_map;
 }
 
@@ -212,9 +246,8 @@ void Builder::make_index_map() {
 // are serialized. More than two at once would take registers that are better spent on resident
 // blocks.
 bool Builder::takes_pairs() const {
-  const bool looped = schedule.smem_unroll > 0;
-  if (unroll % 2 || (unroll == 2 && !looped) || !axes_of_dim[K] || schedule.packed) return false;
-  for (const Loop& l : schedule.stages[0].loops)
+  if (unroll % 2 || (unroll == 2 && !serial_unroll) || !axes_of_dim[K] || packed) return false;
+  for (const Loop& l : loops())
     if (l.bind == Bind::Serial && l.dim == K) return false;
   for (size_t i = 0; i < problem.accesses.size(); ++i) {
     const MemoryAccess& a = problem.accesses[i];
@@ -236,7 +269,7 @@ Mask Builder::mask(AxisSet axes, Expr lane) {
     if (!over(axes, d) && !schedule.dims[d].axes.empty()) continue;
     if (peeled && d == R) {
       g.in = both(g.in, less(exprs().add(index_map[d].index, constant(reach - 1)), extents[d]));
-    } else if (d == lane_dim && vector > 1 && schedule.tail) {
+    } else if (d == lane_dim && vector > 1 && nest_of_rows().lanes.tail) {
       g.count = exprs().sub(extents[d], index_map[d].index);
       if (lane) g.count = exprs().sub(g.count, lane);
     } else {
@@ -386,18 +419,13 @@ std::vector<ValueId> Builder::needed(const std::vector<ValueId>& roots, const Kn
 }
 
 bool Builder::is_vectorized(int access) const {
-  return vector > 1 && schedule.widths[access] == vector &&
+  return vector > 1 && schedule.accesses[access].kind == VectorKind::Aligned &&
          in_lanes(axes_of(problem, problem.accesses[access]));
 }
 
 bool Builder::is_unaligned(int access) const {
-  return vector > 1 && !is_vectorized(access) &&
-         in_lanes(axes_of(problem, problem.accesses[access])) &&
-         schedule.unaligned.contains(access);
-}
-
-Place Builder::place_of(int access) const {
-  return schedule.persistent_in.empty() ? Place::Reload : schedule.persistent_in[access];
+  return vector > 1 && schedule.accesses[access].kind == VectorKind::Unaligned &&
+         in_lanes(axes_of(problem, problem.accesses[access]));
 }
 
 bool Builder::stays(int access) const {
@@ -424,7 +452,7 @@ Body Builder::stepped(Body body) {
   if (!body.empty())
     out.push_back({Serial{.var = serial_var,
                           .extent = serial_count,
-                          .unroll = schedule.smem_unroll,
+                          .unroll = serial_unroll,
                           .body = unrolled(std::move(body))}});
   return out;
 }
@@ -451,7 +479,7 @@ void Builder::compute_row(Body& body) {
     std::vector<ValueId> reduced = reductions_of(p);
     std::erase_if(reduced, [&](ValueId v) { return reduces_columns(values()[v]); });
     // Slots are reused one iteration later with a single barrier in between, so they alternate.
-    const bool alternate = row_var >= 0 && phases.count == 1 && !schedule.packed;
+    const bool alternate = row_var >= 0 && phases.count == 1 && !packed;
     Expr parity = alternate ? exprs().mod(var(row_var), constant(2)) : nullptr;
     combine(body, reduced, parity);
     if (splits) {
@@ -497,6 +525,7 @@ void Builder::rows_loop() {
 
 void Builder::build() {
   declare_buffers(problem, kernel);
+  take_stagings();
   make_index_map();
   analyse();
   declare_places();
@@ -524,11 +553,14 @@ namespace fuser {
 KernelIR build_reduction(const Problem& whole, const Schedule& schedule, bool index64) {
   const Problem& problem = schedule.single_pass ? *whole.single_pass : whole;
   reduction::Builder b{.problem = problem, .schedule = schedule, .kernel = {}};
-  b.kernel.threads = schedule.threads;
-  b.kernel.cooperative = schedule.finish == Finish::Cooperative;
+  b.kernel.threads = schedule.launch.threads;
+  b.kernel.cooperative =
+      std::any_of(schedule.reductions.begin(), schedule.reductions.end(),
+                  [](const Combination& c) { return c.finish == Finish::Cooperative; });
   b.kernel.index64 = index64;
   b.build();
-  b.kernel.min_blocks = schedule.min_blocks_per_sm ? schedule.min_blocks_per_sm : b.is_crowded();
+  const int min_blocks = schedule.launch.min_blocks_per_sm;
+  b.kernel.min_blocks = min_blocks ? min_blocks : b.is_crowded();
   return std::move(b.kernel);
 }
 

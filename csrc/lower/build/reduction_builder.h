@@ -67,6 +67,12 @@ struct Builder {
   const Schedule& schedule;
   KernelIR kernel;
 
+  // Stagings by access: nullptr if the access is reloaded. `packed`, `staged`: whether any has this
+  // shape. `stages`: copies of rows in flight.
+  std::vector<const Staging*> stagings;
+  bool packed = false, staged = false, prefetches = false;
+  int stages = 1;
+
   // Index map.
   AxisSet axes_of_dim[2] = {0, 0};
   Expr extents[2] = {nullptr, nullptr};
@@ -75,6 +81,7 @@ struct Builder {
   AxisSet lane_axes = 0;             // axes that the lanes run along
   int threads_x = 1, threads_y = 1;  // threads along X and along Y: threads = rows * columns
   Expr x = nullptr, y = nullptr, rank = nullptr;
+  int serial_unroll = 0;  // unroll factor of the loop over a row in shared memory; 0: no loop
   int serial_var = -1, unroll_var = -1, pair_var = -1, lane_var = -1, row_var = -1;
   bool pairs = false;                                // the unrolled steps run in pairs
   Expr step_at = nullptr;                            // index of the unrolled step
@@ -146,15 +153,19 @@ struct Builder {
 
   // Builds the index map: the position of each thread in the iteration space, and the loops.
   void make_index_map();
-  const std::vector<Loop>& loops() const { return schedule.stages[0].loops; }
+  const LoopNest& nest_of_rows() const { return schedule.nests[0]; }
+  const std::vector<Loop>& loops() const { return nest_of_rows().loops; }
+  void take_stagings();
   void take_loops();
+  Expr tiles_of(int dim);
+  Expr blocks_of(const Loop& loop);
   // Returns the trip count of each loop. A loop without an extent covers the remainder of its dim.
   std::vector<Expr> trip_counts();
   // Returns the index of each Grid loop for this block; nullptr for other loops.
   std::vector<Expr> place_blocks(const std::vector<Expr>& counts);
   // Sets the index of every loop that is no Grid loop.
   void index_loops(const std::vector<Expr>& counts, std::vector<Expr>& index);
-  bool peels() const { return schedule.tail && lane_dim == R && vector > 1; }
+  bool peels() const { return nest_of_rows().lanes.tail && lane_dim == R && vector > 1; }
   void peel();
   bool at_edges() const { return peeled && vector == 1; }
   Body on_edges(const std::function<void(Body&)>& make);
@@ -212,8 +223,13 @@ struct Builder {
   bool is_unaligned(int access) const;  // its vectors start at any element
   // Returns whether the misalignment of the access equals that of the peeled row.
   bool follows_rows(int access) const;
-  bool is_streaming(int access) const { return schedule.streaming.contains(access); }
-  Place place_of(int access) const;
+  bool is_streaming(int access) const { return schedule.accesses[access].streaming; }
+  Place place_of(int access) const {
+    return stagings[access] ? stagings[access]->place : Place::Reload;
+  }
+  bool has_shape(int access, StagingShape shape) const {
+    return stagings[access] && stagings[access]->shape == shape;
+  }
   bool stays(int access) const;
 
   // Returns the array of a read value's elements: of one step, or of all unrolled steps.
@@ -225,7 +241,7 @@ struct Builder {
   // Unrolls a step. `reads` of a pair of steps precede both.
   Body unrolled(Body body, Body reads = {});
   // Returns whether rows in shared memory are traversed by a loop that is not fully unrolled.
-  bool rolled() const { return serial_var >= 0 && schedule.smem_unroll > 0; }
+  bool rolled() const { return serial_var >= 0 && serial_unroll > 0; }
   Body stepped(Body body);
   static void append(Body& to, Body from);
 
@@ -260,7 +276,7 @@ struct Builder {
 
   // Rows of a block that pass through shared memory together, as packed rows or by staging tiles.
   int rows_per_thread = 1;  // rows that a thread processes in sequence
-  bool has_tile() const { return schedule.packed || !schedule.staged.empty(); }
+  bool has_tile() const { return packed || staged; }
   Expr row_of_block();
   void take_tile();
   // first element of the block's packed rows, and number of elements that exist
@@ -282,8 +298,6 @@ struct Builder {
 
   // ---- Staging tiles of uncoalesced accesses
 
-  bool is_staged(int access) const;
-  int run_of(int access) const;
   Expr tile_element(int access, Expr row, Expr run, Expr chunk, Expr lane);
   Expr staged_element(int access);
   std::vector<int> prefetch_of;  // by access: buffer of the tile that is prefetched, or -1
@@ -394,6 +408,7 @@ struct Builder {
   // ---- Reductions over K: every block writes a partial result for each column. After a grid
   // barrier, each block merges some of the columns over all blocks in order.
 
+  int columns_per_merge() const;
   void finish_columns();
   std::vector<int> write_columns(const std::vector<ValueId>& reduced);
   void merge_blocks(Body& body, const std::vector<ValueId>& reduced,

@@ -11,7 +11,7 @@ namespace fuser::reduction {
 
 bool Builder::follows_rows(int access) const {
   const MemoryAccess& a = problem.accesses[access];
-  return schedule.dims[R].peel && !a.store && is_unaligned(access) &&
+  return schedule.dims[R].line.elements && !a.store && is_unaligned(access) &&
          !over(axes_of(problem, a), K) && a.strides && a.strides->rest->is_constant(0);
 }
 
@@ -21,8 +21,11 @@ void Builder::peel() {
   for (size_t i = 0; i < problem.accesses.size(); ++i)
     if (is_unaligned(static_cast<int>(i))) reach = 2 * vector - 1;
   Expr head = constant(0);
-  if (schedule.dims[R].peel) {
-    head = index_let(address(exprs(), index_map, import(kernel, schedule.dims[R].peel), nullptr));
+  if (const int64_t line = schedule.dims[R].line.elements) {
+    // The number of elements of a row before its first line.
+    Expr start = exprs().mod(line_origin(kernel, problem, schedule, R), constant(line));
+    Expr before = exprs().mod(exprs().sub(constant(line), start), constant(line));
+    head = index_let(address(exprs(), index_map, before, nullptr));
     index_map[R].index = exprs().add(index_map[R].index, head);
     parts = std::min(vector, 4);
     for (size_t i = 0; i < problem.accesses.size() && !shift_part; ++i)

@@ -22,7 +22,7 @@ void Builder::combine(Body& body, const std::vector<ValueId>& reduced, Expr pari
     for (ValueId v : reduced) {
       // The last block of a tile reuses the slots, with barriers in between.
       if (slots_of[v] < 0)
-        slots_of[v] = shared_for(v, (by_columns ? vector : 1) * schedule.threads);
+        slots_of[v] = shared_for(v, (by_columns ? vector : 1) * schedule.launch.threads);
       c.arrays.push_back(state_of[v]);
       c.slots.push_back(slots_of[v]);
     }
@@ -38,7 +38,7 @@ void Builder::combine(Body& body, const std::vector<ValueId>& reduced, Expr pari
   for (ValueId v : reduced) {
     body.push_back({ThreadReduce{state_of[v]}});
     c.arrays.push_back(state_of[v]);
-    const int warps = schedule.threads / warp;
+    const int warps = schedule.launch.threads / warp;
     if (kernel.cluster > 1)
       c.cluster_slots.push_back(shared_for(v, kernel.cluster * warps * words_of(v)));
     else if (threads_x > warp)
@@ -58,7 +58,7 @@ void Builder::combine(Body& body, const std::vector<ValueId>& reduced, Expr pari
 
 // Returns whether threads along Y (ThreadY) share a column and hold one element each.
 bool Builder::across_rows() const {
-  for (const Loop& l : schedule.stages[0].loops)
+  for (const Loop& l : loops())
     if (l.bind == Bind::ThreadY) return l.dim == R;
   return false;
 }
@@ -199,13 +199,8 @@ void Builder::combine_states(Body& body, const std::vector<ValueId>& reduced) {
 }
 
 Expr Builder::tiles_along_k() {
-  for (const Loop& l : schedule.stages[0].loops)
-    if (l.bind == Bind::Grid && l.dim == K) {
-      int64_t per_tile = 1;
-      for (const Loop& o : schedule.stages[0].loops)
-        if (o.dim == K && o.bind != Bind::Grid) per_tile *= o.extent;
-      return exprs().ceil_div(extents[K], per_tile);
-    }
+  for (const Loop& l : loops())
+    if (l.bind == Bind::Grid && l.dim == K) return tiles_of(K);
   return constant(1);
 }
 
@@ -260,7 +255,7 @@ std::vector<int> Builder::write_columns(const std::vector<ValueId>& reduced) {
         c.arrays.clear(), c.slots.clear();
       } else {
         slots_of[v] = new_shared(text("s_", row(r.op).name, slot_index++), r.compute,
-                                 unroll * vector * schedule.threads, State{r.op});
+                                 unroll * vector * schedule.launch.threads, State{r.op});
       }
       c.arrays.push_back(state_of[v]);
       c.slots.push_back(slots_of[v]);
@@ -292,7 +287,7 @@ std::vector<int> Builder::write_columns(const std::vector<ValueId>& reduced) {
 // column and have several loads in flight. The results are left in `known`.
 void Builder::merge_blocks(Body& body, const std::vector<ValueId>& reduced,
                            const std::vector<int>& partials, Expr column, Expr y, Known& known) {
-  const int across = schedule.columns_per_merge, height = schedule.threads / across;
+  const int across = columns_per_merge(), height = schedule.launch.threads / across;
   const int ahead = std::clamp(20 / static_cast<int>(reduced.size()), 1, 10);
   const int step = new_var(), ahead_var = new_var();
   Serial loop{.var = step,
@@ -339,7 +334,7 @@ void Builder::merge_blocks(Body& body, const std::vector<ValueId>& reduced,
     const Array& a = kernel.arrays[total];
     c.arrays.push_back(total);
     c.slots.push_back(new_shared(text("s_", row(a.state->op).name, slot_index++), a.dtype,
-                                 schedule.threads * a.extent, a.state));
+                                 schedule.launch.threads * a.extent, a.state));
   }
   body.push_back({std::move(c)});
 }
@@ -404,6 +399,12 @@ void Builder::store_columns(Body& body, Expr column, Expr owner, Known& known) {
   }
 }
 
+int Builder::columns_per_merge() const {
+  for (const Combination& c : schedule.reductions)
+    if (c.dim == K) return c.columns;
+  FUSER_ASSERT(false, "the schedule has no reduction over K");
+}
+
 void Builder::finish_columns() {
   std::vector<ValueId> reduced;
   for (size_t v = 0; v < values().size(); ++v)
@@ -413,7 +414,7 @@ void Builder::finish_columns() {
   kernel.body.push_back({SyncGrid{barrier}});
 
   // Process groups of columns in sequence.
-  const int across = schedule.columns_per_merge, group = new_var();
+  const int across = columns_per_merge(), group = new_var();
   Expr thread = exprs().symbol(Symbol::Thread, 0), block = exprs().symbol(Symbol::Block, 0);
   Expr fx = index_let(exprs().mod(thread, constant(across)));
   Expr fy = index_let(exprs().div(thread, constant(across)));
@@ -424,7 +425,7 @@ void Builder::finish_columns() {
   Known known(values().size(), nullptr);
   merge_blocks(loop.body, reduced, partials, column, fy, known);
   Expr owner = exprs().apply(Op::eq, {fy, constant(0)});
-  store_columns(loop.body, column, schedule.threads > across ? owner : nullptr, known);
+  store_columns(loop.body, column, schedule.launch.threads > across ? owner : nullptr, known);
   loop.body.push_back({Barrier{}});
   kernel.body.push_back({std::move(loop)});
 }

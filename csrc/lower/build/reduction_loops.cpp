@@ -214,10 +214,7 @@ void Builder::accumulate(Body& body, ValueId v, Expr lane, const Known& known) {
   body.push_back({std::move(s)});
 }
 
-bool Builder::is_kept(ValueId v) const {
-  return std::any_of(schedule.stored.begin(), schedule.stored.end(),
-                     [&](const Stored& s) { return s.value == v; });
-}
+bool Builder::is_kept(ValueId v) const { return staging_of_value(schedule, v) != nullptr; }
 
 void Builder::assign_output(Body& body, int access, Expr lane, const Known& known) {
   const MemoryAccess& a = problem.accesses[access];
@@ -291,7 +288,7 @@ Body Builder::reads(const ReductionLoop& w, bool beside) {
 }
 
 void Builder::unpack(Body& body, const ReductionLoop& w, const Known& known) {
-  const bool in_part = checks && schedule.tail && lane_dim == K;
+  const bool in_part = checks && nest_of_rows().lanes.tail && lane_dim == K;
   for (ValueId v : w.wanted) {
     const int access = access_of[v];
     if (access < 0 || is_loaded(problem.accesses[access]) || w.all_steps[access]) continue;
@@ -438,7 +435,7 @@ void Builder::nest(Body& out, int phase, Known& outer) {
     }
     out.push_back({Serial{.var = serial_var,
                           .extent = serial_count,
-                          .unroll = schedule.smem_unroll,
+                          .unroll = serial_unroll,
                           .body = std::move(walked)}});
     append(out, merged(sums, false));
   } else {
@@ -503,7 +500,7 @@ bool Builder::is_crowded() const {
                                 : size_of(a.dtype);
     registers += a.extent * std::max(4, bytes) / 4;
   }
-  return registers > weighed_registers && registers * schedule.threads >= many_of_a_block;
+  return registers > weighed_registers && registers * schedule.launch.threads >= many_of_a_block;
 }
 
 // Stores the lanes of an output; `owner` selects the storing thread.

@@ -13,7 +13,7 @@
 namespace fuser::reduction {
 
 bool Builder::crosses(int access) const {
-  return place_of(access) == Place::Shared && (schedule.packed || is_staged(access));
+  return stagings[access] && stagings[access]->shape != StagingShape::Row;
 }
 
 // Returns the thread's row, permuted so that the rows of a warp fall into different banks for every
@@ -24,7 +24,7 @@ Expr Builder::spread_row() {
   int word = vector;  // elements of a word, or of a thread's vector if that is longer
   for (size_t i = 0; i < problem.accesses.size(); ++i)
     if (crosses(static_cast<int>(i))) word = std::max(word, 4 / size_of(problem.accesses[i].dtype));
-  const int beside = std::min(threads_x * (word / vector), schedule.threads / warp);
+  const int beside = std::min(threads_x * (word / vector), schedule.launch.threads / warp);
   const auto apart = static_cast<int>(std::bit_floor(static_cast<unsigned>(std::max(1, beside))));
   if (apart == 1) return y;
   const int groups = warp / threads_x;  // rows of a warp
@@ -96,11 +96,12 @@ std::vector<int> Builder::places_to_take() const {
 Body Builder::along_packed(int width, const AtPlace& whole, const AtPlace& rest) {
   Expr thread = exprs().symbol(Symbol::Thread, 0);
   const int step = new_var();
-  Expr vector = exprs().add(exprs().mul(var(step), constant(schedule.threads)), thread);
+  Expr vector = exprs().add(exprs().mul(var(step), constant(schedule.launch.threads)), thread);
   Expr at = exprs().mul(vector, constant(width));
-  Serial loop{.var = step,
-              .extent = ceil_div(row_elements(), constant(int64_t{schedule.threads} * width)),
-              .body = {}};
+  Serial loop{
+      .var = step,
+      .extent = ceil_div(row_elements(), constant(int64_t{schedule.launch.threads} * width)),
+      .body = {}};
   whole(loop.body, at, less(exprs().add(at, constant(width - 1)), packed_count));
   Body out;
   out.push_back({std::move(loop)});

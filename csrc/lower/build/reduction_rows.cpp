@@ -9,23 +9,24 @@ namespace fuser::reduction {
 // Returns the position of the thread's elements of a row in shared memory. Only the copying thread
 // reads them, so no barrier is needed.
 Expr Builder::shared_element(int access, Expr step_of_stage) {
-  if (schedule.packed) return packed_element(access);
-  if (is_staged(access)) return staged_element(access);
+  if (packed) return packed_element(access);
+  if (has_shape(access, StagingShape::Tile)) return staged_element(access);
   Expr t = exprs().add(exprs().mul(y, constant(threads_x)), x);
   Expr step = step_at;
   if (rolled()) step = exprs().add(exprs().mul(var(serial_var), constant(unroll)), step);
-  step = exprs().mul(step, constant(schedule.threads));
+  step = exprs().mul(step, constant(schedule.launch.threads));
   Expr at = exprs().mul(exprs().add(step, t), constant(vector));
   at = exprs().add(at, elements_before(access));
   if (!step_of_stage) return at;
-  return exprs().add(at, exprs().mul(step_of_stage, constant(unroll * schedule.threads * vector)));
+  return exprs().add(
+      at, exprs().mul(step_of_stage, constant(unroll * schedule.launch.threads * vector)));
 }
 
 // Returns the elements of a row that this block of the cluster holds in shared memory; with packed
 // rows or staging tiles, the elements of all rows of the block.
 Expr Builder::row_elements() {
   if (has_tile()) return exprs().mul(constant(int64_t{threads_y} * rows_per_thread), extents[R]);
-  return exprs().mul(serial_count, constant(int64_t{schedule.threads} * unroll * vector));
+  return exprs().mul(serial_count, constant(int64_t{schedule.launch.threads} * unroll * vector));
 }
 
 // Rows whose length is known only at launch are adjacent in the shared memory that each launch
@@ -53,8 +54,7 @@ void Builder::declare_places() {
       if (place_of(static_cast<int>(i)) != Place::Shared || size_of(a.dtype) != size ||
           taken[i] >= 0)
         continue;
-      const int64_t stored =
-          int64_t{std::max(1, schedule.num_stages)} * unroll * schedule.threads * vector;
+      const int64_t stored = int64_t{stages} * unroll * schedule.launch.threads * vector;
       const bool whole = rolled() || crosses(static_cast<int>(i));
       if (whole) before_of[i] = bytes / size, bytes += size;
       shared_of[i] = new_shared(name_of("s", static_cast<int>(i)), a.dtype,
@@ -90,7 +90,7 @@ Body Builder::copies(Expr row, Expr step_of_stage, const Known& known) {
 Body Builder::first_copies() {
   Body body;
   const Known none(values().size(), nullptr);
-  for (int i = 0; has_copies() && i + 1 < schedule.num_stages; ++i)
+  for (int i = 0; has_copies() && i + 1 < stages; ++i)
     append(body, copies(constant(i), constant(i), none));
   return body;
 }
@@ -98,10 +98,9 @@ Body Builder::first_copies() {
 Body Builder::next_copies() {
   Body body;
   if (!has_copies()) return body;
-  const int ahead = schedule.num_stages - 1;
+  const int ahead = stages - 1;
   Expr next = exprs().add(row_at(), constant(ahead));
-  body = copies(next, exprs().mod(next, constant(schedule.num_stages)),
-                Known(values().size(), nullptr));
+  body = copies(next, exprs().mod(next, constant(stages)), Known(values().size(), nullptr));
   body.push_back({AsyncWait{ahead}});
   return body;
 }
@@ -169,14 +168,13 @@ void Builder::take_tile() {
   // The group of a tile's copies is closed by the next row copies, if there are any.
   const auto copy_next = [&](Body& to, Expr turn) {
     append(to, copy_tiles(turn));
-    if (schedule.prefetch_tiles && (!has_copies() || schedule.num_stages < 2))
-      to.push_back({AsyncCommit{}});
+    if (prefetches && (!has_copies() || stages < 2)) to.push_back({AsyncCommit{}});
   };
   if (tile_var >= 0) {
     copy_next(kernel.body, constant(0));
     append(kernel.body, before_rows());
   }
-  Body body = schedule.packed ? packed_in() : tiles_in();
+  Body body = packed ? packed_in() : tiles_in();
   if (tile_var >= 0) copy_next(body, exprs().add(var(tile_var), constant(1)));
   Body row = next_copies();
   compute_row(row);
@@ -185,7 +183,7 @@ void Builder::take_tile() {
   else
     body.push_back(
         {Serial{.var = row_var, .extent = row_count, .unroll = 1, .body = std::move(row)}});
-  append(body, schedule.packed ? packed_out() : tiles_out());
+  append(body, packed ? packed_out() : tiles_out());
   if (tile_var < 0) return append(kernel.body, std::move(body));
   body.push_back({Barrier{}});  // the next tile reuses the shared memory
   kernel.body.push_back(
@@ -193,8 +191,8 @@ void Builder::take_tile() {
 }
 
 Expr Builder::stage_step() {
-  if (schedule.num_stages <= 1 || !takes_rows()) return nullptr;
-  return exprs().mod(row_at(), constant(schedule.num_stages));
+  if (stages <= 1 || !takes_rows()) return nullptr;
+  return exprs().mod(row_at(), constant(stages));
 }
 
 }  // namespace fuser::reduction

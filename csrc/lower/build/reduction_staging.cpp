@@ -13,17 +13,11 @@
 
 namespace fuser::reduction {
 
-bool Builder::is_staged(int access) const { return schedule.staged.contains(access); }
-
-// Returns the number of neighbouring rows that one vector of the tensor covers.
-int Builder::run_of(int access) const {
-  return std::min(schedule.rows_per_vector, vector_bytes / size_of(problem.accesses[access].dtype));
-}
-
 // Returns the position of an element in the staging tile.
 Expr Builder::tile_element(int access, Expr row, Expr run, Expr chunk, Expr lane) {
   Expr chunks = exprs().div(extents[R], constant(vector));
-  Expr rotated = exprs().mod(exprs().add(chunk, run), chunks);
+  Expr turn = exprs().mul(run, constant(stagings[access]->swizzle));
+  Expr rotated = exprs().mod(exprs().add(chunk, turn), chunks);
   Expr at = exprs().add(exprs().mul(row, extents[R]), exprs().mul(rotated, constant(vector)));
   return exprs().add(exprs().add(at, lane), elements_before(access));
 }
@@ -32,7 +26,8 @@ Expr Builder::tile_element(int access, Expr row, Expr run, Expr chunk, Expr lane
 Expr Builder::staged_element(int access) {
   Expr row = row_of_block();
   Expr chunk = exprs().add(exprs().mul(step_at, constant(threads_x)), x);
-  return tile_element(access, row, exprs().div(row, constant(run_of(access))), chunk, constant(0));
+  return tile_element(access, row, exprs().div(row, constant(stagings[access]->rows_per_vector)),
+                      chunk, constant(0));
 }
 
 namespace {
@@ -55,10 +50,10 @@ Stmt each(int v, int extent, Stmt s) {
 
 StagingCopy Builder::moves_of(int access, Expr tile_of_rows) {
   const MemoryAccess& a = problem.accesses[access];
-  const int run = run_of(access);
-  const StagingMoves by = staging_moves(schedule.threads, threads_y * rows_per_thread, run,
+  const int run = stagings[access]->rows_per_vector;
+  const StagingMoves by = staging_moves(schedule.launch.threads, threads_y * rows_per_thread, run,
                                         size_of(a.dtype), vector, threads_x * unroll * vector);
-  const int runs = schedule.threads / by.at_once;
+  const int runs = schedule.launch.threads / by.at_once;
   StagingCopy m{.length = run, .together = by.together, .count = by.count, .elements = by.elements};
   m.step = new_var(), m.beside = new_var(), m.of_run = new_var(), m.of_bank = new_var();
   Expr thread = exprs().symbol(Symbol::Thread, 0);
@@ -70,7 +65,7 @@ StagingCopy Builder::moves_of(int access, Expr tile_of_rows) {
   m.column = exprs().mul(column, constant(m.together));
   m.steps = ceil_div(extents[R], constant(int64_t{by.at_once} * m.count * m.together));
   Expr place = exprs().add(exprs().mul(move, constant(m.together)), var(m.of_bank));
-  place = exprs().add(exprs().mul(place, constant(schedule.threads)), thread);
+  place = exprs().add(exprs().mul(place, constant(schedule.launch.threads)), thread);
   m.place = exprs().mul(place, constant(m.length));
 
   std::vector<LinearAxes> at = index_map;
@@ -88,9 +83,9 @@ StagingCopy Builder::moves_of(int access, Expr tile_of_rows) {
 // copying thread alone reads such a copy when it transposes it.
 void Builder::declare_prefetch() {
   prefetch_of.assign(problem.accesses.size(), -1);
-  for (size_t i = 0; schedule.prefetch_tiles && i < problem.accesses.size(); ++i) {
+  for (size_t i = 0; i < problem.accesses.size(); ++i) {
+    if (!stagings[i] || !stagings[i]->prefetch) continue;
     const MemoryAccess& a = problem.accesses[i];
-    if (a.store || !is_staged(static_cast<int>(i))) continue;
     const StagingCopy m = moves_of(static_cast<int>(i), tile);
     prefetch_of[i] =
         new_shared(name_of("a", static_cast<int>(i)), a.dtype, static_cast<int>(m.elements));
@@ -180,14 +175,14 @@ Body Builder::stage_tile(int access) {
 Body Builder::stage_tiles(bool stores) {
   Body body;
   for (size_t i = 0; i < problem.accesses.size(); ++i)
-    if (is_staged(static_cast<int>(i)) && problem.accesses[i].store == stores)
+    if (has_shape(static_cast<int>(i), StagingShape::Tile) && problem.accesses[i].store == stores)
       append(body, stage_tile(static_cast<int>(i)));
   return body;
 }
 
 Body Builder::tiles_in() {
   Body body;
-  if (schedule.prefetch_tiles) body.push_back({AsyncWait{0}});
+  if (prefetches) body.push_back({AsyncWait{0}});
   append(body, stage_tiles(false));
   if (!body.empty()) body.push_back({Barrier{}});
   return body;

@@ -38,13 +38,14 @@ Offset Builder::offset(const ThreadMapping& w, Expr whole, Body& body, Expr seco
 // A vector width belongs to one layout group. An access that varies along both groups may be read
 // in either stage; if lanes run across its rows, then its elements are not adjacent.
 bool Builder::is_vectorized(const ThreadMapping& w, int access) const {
-  return w.lanes > 1 && schedule.widths[access] == w.lanes && in_lanes(w, problem.accesses[access]);
+  return w.lanes > 1 && schedule.accesses[access].kind == VectorKind::Aligned &&
+         schedule.accesses[access].width == w.lanes && in_lanes(w, problem.accesses[access]);
 }
 
 bool Builder::is_unaligned(const ThreadMapping& w, int access) const {
   const MemoryAccess& a = problem.accesses[access];
-  return schedule.widths[access] != w.lanes && w.lanes * size_of(a.dtype) >= 4 &&
-         schedule.unaligned.contains(access) && in_lanes(w, a);
+  return w.lanes > 1 && schedule.accesses[access].kind == VectorKind::Unaligned &&
+         w.lanes * size_of(a.dtype) >= 4 && in_lanes(w, a);
 }
 
 // Returns whether neighbouring lanes access neighbouring elements.
@@ -68,7 +69,7 @@ std::string Builder::name_of(const char* prefix, int access, size_t stage) {
 const SelectLoad* Builder::together(const ThreadMapping& w, int access) {
   for (const SelectLoad& e : select_loads)
     if (e.first == access && is_vectorized(w, access) == is_vectorized(w, e.second) &&
-        !in_steps(w, e.axes) && (schedule.uniform_select || !in_lanes(w, e.axes)) &&
+        !in_steps(w, e.axes) && (w.uniform_select || !in_lanes(w, e.axes)) &&
         linear_in_dims(exprs(), w.axes, offset_of(kernel, problem.accesses[access], {})))
       return &e;
   return nullptr;
@@ -76,7 +77,7 @@ const SelectLoad* Builder::together(const ThreadMapping& w, int access) {
 
 void Builder::loads(size_t s, Body& body) {
   const ThreadMapping& w = mappings[s];
-  for (ValueId v : schedule.stages[s].computed) {
+  for (ValueId v : schedule.nests[s].computed) {
     const int access = access_of[v];
     if (access < 0) continue;
     for (size_t before = 0; before < s; ++before)
@@ -110,7 +111,7 @@ void Builder::loads(size_t s, Body& body) {
       if (!in_lanes(w, axes)) return load(out, constant(0), 1, inside);
       if (is_vectorized(w, access) || is_unaligned(w, access))
         return load(out, constant(0), w.lanes, inside);
-      const Expr in = inside && schedule.uniform_select ? index_let(out, inside) : inside;
+      const Expr in = inside && w.uniform_select ? index_let(out, inside) : inside;
       for_lanes(w, out, [&](Body& lane_body, Expr lane) { load(lane_body, lane, 1, in); });
     });
   }
@@ -151,7 +152,7 @@ void Builder::store_round(size_t s, int access, Body& body) {
   const AxisSet axes = axes_of(problem, a);
   const DimId dim = w.lane_dim;
   const Offset at = offset(w, offset_of(kernel, a, {}), body);
-  const Offset start = start_behind(w, dim, w.cut ? w.cut : schedule.dims[dim].store_line, body);
+  const Offset start = start_behind(w, dim, w.cut ? w.cut : schedule.dims[dim].line.elements, body);
   nest(w, axes, body, [&](Body& out) {
     Expr begin = start(constant(0)), first = place(w, dim, begin);
     Expr last = exprs().add(first, constant(w.lanes - 1));
@@ -168,7 +169,7 @@ void Builder::store_round(size_t s, int access, Body& body) {
 
 std::vector<int> Builder::stored_by(size_t s) const {
   std::vector<int> out;
-  const std::vector<int>& mine = schedule.stages[s].stores;
+  const std::vector<int>& mine = schedule.nests[s].stores;
   for (size_t i = 0; i < problem.accesses.size(); ++i)
     if (problem.accesses[i].store &&
         std::find(mine.begin(), mine.end(), problem.accesses[i].index) != mine.end())
@@ -179,7 +180,7 @@ std::vector<int> Builder::stored_by(size_t s) const {
 Expr Builder::compute(size_t s, ValueId v, const Known& known, Body& body, Expr lane,
                       Body* outside) {
   const Value& value = values()[v];
-  Body* const conditions = schedule.uniform_select ? outside : nullptr;
+  Body* const conditions = mappings[s].uniform_select ? outside : nullptr;
   if (Expr made = computed(problem, kernel, body, v, known, std::identity{}, conditions))
     return made;
   if (access_of[v] < 0)
@@ -197,7 +198,7 @@ void Builder::compute_stage(size_t s, Body& body) {
   const ThreadMapping& w = mappings[s];
   Known known(values().size(), nullptr);
   const auto at_depth = [&](Depth d, Body& out, Expr lane, Body* outside = nullptr) {
-    for (ValueId v : schedule.stages[s].computed)
+    for (ValueId v : schedule.nests[s].computed)
       if (depth(w, values()[v].axes) == d) known[v] = compute(s, v, known, out, lane, outside);
   };
   at_depth(Outside, body, constant(0));
@@ -239,7 +240,7 @@ void Builder::assign(size_t s, Body& body, const Known& known, Expr lane) {
 void Builder::build() {
   measure_dims();
   place_block();
-  for (const Stage& s : schedule.stages) mappings.push_back(make_mapping(s));
+  for (const LoopNest& nest : schedule.nests) mappings.push_back(make_mapping(nest));
   access_of.assign(values().size(), -1);
   for (size_t i = 0; i < problem.accesses.size(); ++i)
     if (!problem.accesses[i].store) access_of[problem.accesses[i].index] = static_cast<int>(i);
@@ -269,8 +270,8 @@ void Builder::build() {
 
 KernelIR build_staged(const Problem& problem, const Schedule& schedule, bool index64) {
   staged::Builder b{.problem = problem, .schedule = schedule};
-  b.kernel.threads = schedule.threads;
-  b.kernel.min_blocks = schedule.min_blocks_per_sm;
+  b.kernel.threads = schedule.launch.threads;
+  b.kernel.min_blocks = schedule.launch.min_blocks_per_sm;
   b.kernel.index64 = index64;
   declare_buffers(problem, b.kernel);
   b.build();

@@ -26,7 +26,7 @@ struct ThreadMapping {
   DimId lane_dim = 0;
   int lanes = 1;
   int lane_var = -1;
-  int threads_x = 1;  // neighbouring threads have neighbouring vectors
+  bool tail = false, uniform_select = false;  // as in Lanes
   int cut = 0;  // > 0: the stage stores the elements of vectors that an end of a row cuts; vector
                 // length in lanes
 };
@@ -103,7 +103,7 @@ struct Builder {
   // Computes the tile of the block. Grid loops are equal in all stages, and the last one varies
   // fastest.
   void place_block();
-  ThreadMapping make_mapping(const Stage& stage);
+  ThreadMapping make_mapping(const LoopNest& nest);
   // Sets the index of each dim for the running thread; `start` is the thread's position in its
   // first step.
   void index_axes(ThreadMapping& w, const std::vector<Expr>& start);

@@ -20,20 +20,21 @@ void Builder::measure_dims() {
     extents.push_back(extent);
   }
   tile.assign(schedule.dims.size(), 1);
-  for (const Loop& l : schedule.stages[0].loops)
+  for (const Loop& l : schedule.nests[0].loops)
     if (is_step(l)) tile[l.dim] *= l.extent;
 }
 
 void Builder::place_block() {
   block_at.assign(schedule.dims.size(), constant(0));
   std::vector<DimId> dims;
-  for (const Loop& l : schedule.stages[0].loops)
+  for (const Loop& l : schedule.nests[0].loops)
     if (l.bind == Bind::Grid) dims.push_back(l.dim);
   kernel.blocks = constant(1);
   for (DimId d : dims)
     kernel.blocks = exprs().mul(kernel.blocks, exprs().ceil_div(extents[d], tile[d]));
   Expr rest = exprs().symbol(Symbol::Block, 0);
-  if (schedule.reverse_grid) rest = exprs().sub(exprs().sub(kernel.blocks, constant(1)), rest);
+  if (schedule.launch.reverse_grid)
+    rest = exprs().sub(exprs().sub(kernel.blocks, constant(1)), rest);
   for (size_t i = dims.size(); i-- > 0;) {
     Expr steps = exprs().ceil_div(extents[dims[i]], tile[dims[i]]);
     block_at[dims[i]] = index_let(kernel.body, i == 0 ? rest : exprs().mod(rest, steps));
@@ -41,17 +42,17 @@ void Builder::place_block() {
   }
 }
 
-ThreadMapping Builder::make_mapping(const Stage& stage) {
-  ThreadMapping w;
-  if (stage.ends) w.cut = mappings.back().lanes;
+ThreadMapping Builder::make_mapping(const LoopNest& nest) {
+  ThreadMapping w{.tail = nest.lanes.tail, .uniform_select = nest.lanes.uniform_select};
+  if (nest.ends) w.cut = mappings.back().lanes;
   const size_t dims = schedule.dims.size();
   w.in_tile.assign(dims, constant(0));
   w.run.assign(dims, constant(0));
   std::vector<int64_t> inner(dims, 1), run(dims, 0);
   std::vector<Expr> start(dims, constant(0));
   int64_t threads = 1;
-  for (size_t i = stage.loops.size(); i-- > 0;) {
-    const Loop& l = stage.loops[i];
+  for (size_t i = nest.loops.size(); i-- > 0;) {
+    const Loop& l = nest.loops[i];
     if (l.bind == Bind::Grid) continue;
     Expr at = constant(0);
     if (l.bind == Bind::Vector) {
@@ -68,8 +69,7 @@ ThreadMapping Builder::make_mapping(const Stage& stage) {
                    "build_staged() supports grid, thread, unrolled and vector loops");
       Expr thread = exprs().div(exprs().symbol(Symbol::Thread, 0), constant(threads));
       threads *= l.extent;
-      if (l.bind == Bind::ThreadX) w.threads_x = static_cast<int>(l.extent);
-      at = threads == schedule.threads ? thread : exprs().mod(thread, constant(l.extent));
+      at = threads == schedule.launch.threads ? thread : exprs().mod(thread, constant(l.extent));
       start[l.dim] = exprs().add(start[l.dim], exprs().mul(at, constant(inner[l.dim])));
     }
     w.in_tile[l.dim] = exprs().add(w.in_tile[l.dim], exprs().mul(at, constant(inner[l.dim])));
@@ -80,11 +80,11 @@ ThreadMapping Builder::make_mapping(const Stage& stage) {
       run[l.dim] = l.extent;
     inner[l.dim] *= l.extent;
   }
-  FUSER_ASSERT(threads == schedule.threads, "a stage has ", threads, " threads of ",
-               schedule.threads);
+  FUSER_ASSERT(threads == schedule.launch.threads, "a nest has ", threads, " threads of ",
+               schedule.launch.threads);
   for (size_t d = 0; d < dims; ++d)
     FUSER_ASSERT(inner[d] == tile[d] || (w.cut && static_cast<DimId>(d) == w.lane_dim),
-                 "stages have tiles of ", inner[d], " and ", tile[d]);
+                 "nests have tiles of ", inner[d], " and ", tile[d]);
   index_axes(w, start);
   return w;
 }
@@ -110,12 +110,12 @@ void Builder::index_axes(ThreadMapping& w, const std::vector<Expr>& start) {
 }
 
 bool Builder::is_aligned(const ThreadMapping& w, DimId dim) const {
-  return dim == w.lane_dim && schedule.dims[dim].store_line > 0;
+  return dim == w.lane_dim && schedule.dims[dim].line.elements > 0;
 }
 
 Offset Builder::start_behind(const ThreadMapping& w, DimId dim, int64_t unit, Body& body) {
-  if (!schedule.dims[dim].store_line) return [](Expr) -> Expr { return nullptr; };
-  Expr origin = import(kernel, schedule.dims[dim].origin);
+  if (!schedule.dims[dim].line.elements) return [](Expr) -> Expr { return nullptr; };
+  Expr origin = line_origin(kernel, problem, schedule, dim);
   const auto form = linear_in_dims(exprs(), w.axes, origin);
   FUSER_ASSERT(form, "unsupported origin of aligned rows: ", to_string(origin));
   Expr first = index_let(body, address(exprs(), w.start, origin, nullptr));
@@ -177,7 +177,7 @@ Mask Builder::mask(const ThreadMapping& w, AxisSet axes, Expr lane) {
   for (DimId d = 0; d < static_cast<int>(tile.size()); ++d) {
     if (tile[d] == 1 || schedule.dims[d].divides || !over(axes, d)) continue;
     if (is_aligned(w, d)) continue;  // aligned stores have a mask of their own
-    if (d == w.lane_dim && w.lanes > 1 && schedule.tail) {
+    if (d == w.lane_dim && w.lanes > 1 && w.tail) {
       g.count = exprs().sub(extents[d], w.axes[d].index);
       if (lane) g.count = exprs().sub(g.count, lane);
     } else {

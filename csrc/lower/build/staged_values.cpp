@@ -4,22 +4,17 @@
 #include "lower/build/staged_builder.h"
 
 namespace fuser::staged {
-namespace {
-
-// Bytes per bank of shared memory. The 32 banks serve 32 times as many bytes of a warp's access at
-// once.
-constexpr int bank_bytes = 4;
-
-}  // namespace
 
 void Builder::declare_staged_values() {
-  for (const Stored& stored : schedule.stored) {
-    FUSER_ASSERT(stored.place == Place::Shared, "values cross stages in shared memory");
-    const auto computes = [&](const Stage& s) {
-      return std::find(s.computed.begin(), s.computed.end(), stored.value) != s.computed.end();
+  for (const Staging& staging : schedule.stagings) {
+    FUSER_ASSERT(staging.value >= 0 && staging.shape == StagingShape::Tile,
+                 "tiles of values cross nests in shared memory");
+    const auto computes = [&](const LoopNest& nest) {
+      return std::find(nest.computed.begin(), nest.computed.end(), staging.value) !=
+             nest.computed.end();
     };
-    StagedValue c{.value = stored.value};
-    while (!computes(schedule.stages[c.from])) ++c.from;
+    StagedValue c{.value = staging.value};
+    while (!computes(schedule.nests[c.from])) ++c.from;
     FUSER_ASSERT(c.from + 1 < mappings.size(), "a value of the last stage is not staged");
     c.along = mappings[c.from + 1].lane_dim;
     c.across = mappings[c.from].lane_dim;
@@ -27,16 +22,8 @@ void Builder::declare_staged_values() {
     const bool aligned = is_aligned(mappings[c.from + 1], c.along);
     c.held = aligned ? 1 : c.run;
     const Value& v = values()[c.value];
-    // Threads that write at once are in different rows, at one access position or at few of them.
-    const int bytes = c.run * size_of(v.dtype);
-    const int at_once = std::min(warp, warp * bank_bytes / bytes);
-    c.turn = std::max({1, bank_bytes / bytes, at_once / mappings[c.from].threads_x});
-    c.pitch = static_cast<int>(tile[c.along]);
-    // If single elements move, then rows padded by one bank avoid conflicts with constant offsets.
-    if (c.run == 1 && mappings[c.from].lanes == 1 && !aligned) {
-      c.turn = 0;
-      c.pitch += std::max(1, bank_bytes / bytes);
-    }
+    c.turn = staging.swizzle;
+    c.pitch = static_cast<int>(tile[c.along]) + staging.pad;
     c.turned = new_array(text("t", c.value), v.dtype,
                          elements(mappings[c.from], axes_of_dim[c.along] | axes_of_dim[c.across]));
     c.array =
@@ -66,7 +53,7 @@ const Loop* Builder::turned_loop(const ThreadMapping& w, const StagedValue& c) c
 // that threads that write a column, or read a row, are spread over all banks. Line-aligned
 // accesses start at word boundaries.
 Offset Builder::tile_offset(const ThreadMapping& w, const StagedValue& c, Body& body) {
-  const int64_t line = schedule.dims[c.along].store_line;
+  const int64_t line = schedule.dims[c.along].line.elements;
   const Offset in_run = start_behind(w, c.along, c.run, body);
   const Offset in_line = is_aligned(w, c.along) ? start_behind(w, c.along, line, body) : in_run;
   return [=, this, &w, &c](Expr lane) {

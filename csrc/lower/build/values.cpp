@@ -238,4 +238,17 @@ Expr offset_of(KernelIR& kernel, const MemoryAccess& a, const std::vector<Expr>&
   return resolved(exprs, sum, known);
 }
 
+Expr line_origin(KernelIR& kernel, const Problem& problem, const Schedule& schedule, DimId dim) {
+  const Dim& along = schedule.dims[dim];
+  const MemoryAccess& access = problem.accesses[along.line.access];
+  Exprs& exprs = kernel.exprs;
+  Expr offset = import(kernel, access.strides->rest);
+  for (AxisId a : problem.order) {
+    if (std::find(along.axes.begin(), along.axes.end(), a) != along.axes.end()) continue;
+    Expr stride = import(kernel, access.strides->coefficients[a]);
+    offset = exprs.add(offset, exprs.mul(stride, exprs.symbol(Symbol::Axis, a)));
+  }
+  return offset;
+}
+
 }  // namespace fuser

@@ -4,6 +4,7 @@
 
 #include "fusion/kernel/problem.h"
 #include "ir/kernel.h"
+#include "schedule/schedule.h"
 
 namespace fuser {
 
@@ -61,5 +62,9 @@ void check_indices(const Problem& problem, KernelIR& kernel, Body& body, const M
 
 // Returns the offset of an access over axes. Loaded coordinates are looked up in `known`.
 Expr offset_of(KernelIR& kernel, const MemoryAccess& access, const std::vector<Expr>& known);
+
+// Returns the offset in memory of the first element of the current row along `dim`, in the access
+// to whose lines the dim is aligned (Dim::line).
+Expr line_origin(KernelIR& kernel, const Problem& problem, const Schedule& schedule, DimId dim);
 
 }  // namespace fuser

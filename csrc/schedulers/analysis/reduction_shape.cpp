@@ -123,34 +123,23 @@ ReductionShape reduction_shape_of(const Problem& p) {
 Schedule start_of_reduction(const Problem& p, const Plan& plan) {
   Schedule s;
   s.dims = {{.axes = kept_axes(p)}, {.axes = reduced_axes(p)}};
-  s.threads = static_cast<int>(plan.get("threads_x") * plan.get("threads_y"));
-  s.lane_axes = static_cast<int>(plan.get("lane_axes"));
-  s.widths = widths_of(p, plan.set("vectorized"), static_cast<int>(plan.get("vector")));
+  s.launch = {.threads = static_cast<int>(plan.get("threads_x") * plan.get("threads_y")),
+              .min_blocks_per_sm = static_cast<int>(plan.get("min_blocks_per_sm"))};
+  s.accesses.resize(p.accesses.size());
+  vectorize(s, plan.set("vectorized"), VectorKind::Aligned, static_cast<int>(plan.get("vector")));
+  s.reductions = {{.dim = 1}};
+  s.nests = {{.loops = {}, .lanes = {.axes = static_cast<int>(plan.get("lane_axes"))}}};
   return s;
 }
 
-void loop_along_rows(Stage& stage, const Plan& plan) {
+void loop_along_rows(LoopNest& nest, const Plan& plan) {
   enum { K, R };
   const int64_t cluster = plan.get("cluster_size"), vector = plan.get("vector");
-  stage.loops.push_back({.dim = R, .extent = plan.get("unroll"), .bind = Bind::Unroll});
-  if (cluster > 1) stage.loops.push_back({.dim = R, .extent = cluster, .bind = Bind::Cluster});
-  stage.loops.push_back({.dim = K, .extent = plan.get("threads_y"), .bind = Bind::ThreadY});
-  stage.loops.push_back({.dim = R, .extent = plan.get("threads_x"), .bind = Bind::ThreadX});
-  if (vector > 1) stage.loops.push_back({.dim = R, .extent = vector, .bind = Bind::Vector});
-}
-
-Expr persistent_blocks(Problem& p, int64_t blocks, Expr tiles) {
-  Exprs& exprs = p.refined.exprs;
-  Expr most = exprs.apply(Op::minimum, {exprs.constant(blocks), tiles});
-  return exprs.apply(Op::maximum, {most, exprs.constant(1)});
-}
-
-Expr blocks_a_tile(Problem& p, int64_t blocks, Expr tiles, Expr steps) {
-  Exprs& exprs = p.refined.exprs;
-  Expr share =
-      exprs.div(exprs.constant(blocks), exprs.apply(Op::maximum, {tiles, exprs.constant(1)}));
-  Expr count = exprs.apply(Op::minimum, {share, steps});
-  return exprs.apply(Op::maximum, {count, exprs.constant(1)});
+  nest.loops.push_back({.dim = R, .extent = plan.get("unroll"), .bind = Bind::Unroll});
+  if (cluster > 1) nest.loops.push_back({.dim = R, .extent = cluster, .bind = Bind::Cluster});
+  nest.loops.push_back({.dim = K, .extent = plan.get("threads_y"), .bind = Bind::ThreadY});
+  nest.loops.push_back({.dim = R, .extent = plan.get("threads_x"), .bind = Bind::ThreadX});
+  if (vector > 1) nest.loops.push_back({.dim = R, .extent = vector, .bind = Bind::Vector});
 }
 
 }  // namespace fuser

@@ -50,19 +50,12 @@ struct RowWork {
 };
 RowWork row_work(const Problem& problem);
 
-// Starts the schedule of a reduction: dims 0 and 1 are K and R; threads, lanes and widths are from
-// the plan.
+// Starts the schedule of a reduction: dims 0 and 1 are K and R; the nest has no loops yet. Launch,
+// lanes and vectors are from the plan.
 Schedule start_of_reduction(const Problem& problem, const Plan& plan);
 
 // Appends the loops of a block whose threads run along R: unrolled steps, blocks of a cluster, rows
 // of a block, threads of a row, lanes.
-void loop_along_rows(Stage& stage, const Plan& plan);
-
-// Returns the blocks of a persistent grid that processes `tiles`: at most `blocks`, at least one.
-Expr persistent_blocks(Problem& problem, int64_t blocks, Expr tiles);
-
-// Returns the blocks that share one tile if the grid has `blocks` in total: each has at least one
-// of `steps`, and a tile has at least one block.
-Expr blocks_a_tile(Problem& problem, int64_t blocks, Expr tiles, Expr steps);
+void loop_along_rows(LoopNest& nest, const Plan& plan);
 
 }  // namespace fuser

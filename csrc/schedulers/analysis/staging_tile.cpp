@@ -77,4 +77,19 @@ int threads_beside_tile(int64_t vectors) {
   return std::clamp(ceil_pow2(vectors) / steps, fewest, warp);
 }
 
+void stage_tiles(const Problem& p, Schedule& schedule, const AccessSet& accesses,
+                 int64_t rows_per_vector, bool prefetch) {
+  for (size_t i = 0; i < p.accesses.size(); ++i) {
+    const MemoryAccess& a = p.accesses[i];
+    if (!accesses.contains(i)) continue;
+    const auto rows = static_cast<int>(std::min<int64_t>(rows_per_vector, longest_vector(a)));
+    schedule.stagings.push_back({.access = static_cast<AccessId>(i),
+                                 .place = Place::Shared,
+                                 .shape = StagingShape::Tile,
+                                 .rows_per_vector = rows,
+                                 .prefetch = prefetch && !a.store,
+                                 .swizzle = 1});
+  }
+}
+
 }  // namespace fuser

@@ -31,6 +31,9 @@ StagingTile staging_tile_of(const Problem& problem, SizeHints& hints, const Tile
 // Returns the threads per row, for `vectors` vectors per row: the fewest that still fill a block.
 // At most a warp, because the threads of one warp combine without a barrier.
 int threads_beside_tile(int64_t vectors);
+// Stages the accesses of the set as tiles. `prefetch`: reads are copied one tile ahead.
+void stage_tiles(const Problem& problem, Schedule& schedule, const AccessSet& accesses,
+                 int64_t rows_per_vector, bool prefetch);
 // Raises UserError "plan-1" if the rows of a block of a changed plan are not a multiple of the runs
 // of its staging tile. P is InnerPlan or InnerOuterPlan.
 template <class P>

@@ -249,10 +249,4 @@ int lane_axes_of(const Problem& p, const std::vector<AxisId>& axes,
   return inner.size() < axes.size() ? static_cast<int>(inner.size()) : 0;
 }
 
-std::vector<int> widths_of(const Problem& p, const AccessSet& vectorized, int vector) {
-  std::vector<int> out;
-  for (size_t i = 0; i < p.accesses.size(); ++i) out.push_back(vectorized.contains(i) ? vector : 1);
-  return out;
-}
-
 }  // namespace fuser

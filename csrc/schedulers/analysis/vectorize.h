@@ -28,7 +28,7 @@ bool can_vector(const Problem& problem, const MemoryAccess& access,
 AccessSet vectorized_accesses(const Problem& problem, AxisSet axes,
                               const std::vector<AxisId>& inner, SizeHints& hints, int vector);
 
-// Returns the number of innermost `axes` that a vector stays within (Schedule::lane_axes): 1 if the
+// Returns the number of innermost `axes` that a vector stays within (Lanes::axes): 1 if the
 // vector length divides the last extent, else the number of `inner` axes, or 0 for all axes.
 int lane_axes_of(const Problem& problem, const std::vector<AxisId>& axes,
                  const std::vector<AxisId>& inner, SizeHints& hints, int vector);
@@ -49,8 +49,5 @@ std::optional<LaneWindow> lane_window_of(Problem& problem, const MemoryAccess& a
 // Returns the reads that are strided accesses.
 AccessSet strided_accesses(const Problem& problem, const std::vector<AxisId>& inner,
                            SizeHints& hints, int vector);
-
-// Returns the elements moved at once by access: `vector` for the accesses in `vectorized`, else 1.
-std::vector<int> widths_of(const Problem& problem, const AccessSet& vectorized, int vector);
 
 }  // namespace fuser

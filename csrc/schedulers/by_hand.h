@@ -1,0 +1,19 @@
+// Schedules written by hand: a user prints the schedule of a kernel, changes lines, and runs it.
+#pragma once
+
+#include <string>
+
+#include "fusion/kernel/problem.h"
+#include "schedule/schedule.h"
+
+namespace fuser {
+
+// Returns the schedule of the text. `planned`: schedule of the kernel's plan, for equal hints.
+//
+// Raises UserError "schedule-1" if the text cannot be read, "schedule-2" and "schedule-3" if
+// verify() refuses it, "schedule-4" if it is not known to be correct for all sizes of the plan.
+// Facts of sizes come from the planned schedule, which states as many as the hints allow: a
+// schedule by hand may use fewer. An accepted schedule computes what the planned one does.
+Schedule schedule_by_hand(const Problem& problem, const Schedule& planned, const std::string& text);
+
+}  // namespace fuser
