@@ -12,6 +12,8 @@ namespace fuser {
 void bind_device_text(py::module_& m) {
   m.def("device_text", &device_text, py::arg("kernel_body"),
         "Returns the helpers of csrc/device that the text needs, as its prefix.");
+  m.def("cpu_text", &cpu_text, py::arg("functions"),
+        "Returns the helpers that the functions of CPU kernels need, as their prefix.");
   m.def(
       "op_text", [](int op, DType compute) { return op_text(static_cast<Op>(op), compute); },
       py::arg("op"), py::arg("compute"),

@@ -41,10 +41,13 @@ struct Library {
   std::unordered_map<std::string_view, std::vector<int>> by_word;
 };
 
+// Returns the library of one machine's kernels.
+template <DeviceBlock::Machines MACHINE>
 const Library& library() {
   static const Library* built = [] {
     auto* lib = new Library;
     for (const DeviceBlock& source : device_blocks()) {
+      if (source.machines != MACHINE && source.machines != DeviceBlock::Both) continue;
       const int index = static_cast<int>(lib->blocks.size());
       Block block;
       block.text = source.text;
@@ -63,10 +66,7 @@ const Library& library() {
   return *built;
 }
 
-}  // namespace
-
-std::string device_text(std::string_view kernel_body) {
-  const Library& lib = library();
+std::string blocks_for(const Library& lib, std::string_view kernel_body) {
   std::unordered_set<std::string_view> occurring;
   std::vector<std::string_view> pending;
   const auto occur = [&](std::string_view word) {
@@ -98,6 +98,16 @@ std::string device_text(std::string_view kernel_body) {
     if (pasted[i]) text.append(lib.blocks[i].text).append("\n");
   }
   return text;
+}
+
+}  // namespace
+
+std::string device_text(std::string_view kernel_body) {
+  return blocks_for(library<DeviceBlock::Gpu>(), kernel_body);
+}
+
+std::string cpu_text(std::string_view functions) {
+  return blocks_for(library<DeviceBlock::Cpu>(), functions);
 }
 
 }  // namespace fuser

@@ -1,0 +1,289 @@
+// Loads and stores of vectors at any address. A form with `count` touches the first `count` elements
+// alone; lanes beyond them are 0.
+#pragma once
+
+//@ load load_
+template <class T, i32 N>
+DEVICE void load_(Vec<T, N>& r, const T* p) {
+  if constexpr (Vec<T, N>::whole) {
+    __builtin_memcpy(&r.v, p, sizeof r.v);
+  } else {
+    load_(r.v.low, p);
+    load_(r.v.high, p + N / 2);
+  }
+}
+template <i32 N>
+DEVICE void load_(Vec<bool, N>& r, const bool* p) {
+  Vec<u8, N> bytes;
+  load_(bytes, (const u8*)p);
+  r = bytes != Vec<u8, N>((u8)0);
+}
+template <class T, i32 N>
+DEVICE Vec<T, N> load(const T* p) {
+  Vec<T, N> r;
+  load_(r, p);
+  return r;
+}
+
+//@ load load_ : bf16
+template <i32 N>
+DEVICE void load_(Vec<bf16, N>& r, const bf16* p) {
+  load_(r.bits, (const u16*)p);
+}
+
+//@ load load_ : f16
+template <i32 N>
+DEVICE void load_(Vec<f16, N>& r, const f16* p) {
+  load_(r.bits, (const u16*)p);
+}
+
+//@ load load_ : f8e4m3
+template <i32 N>
+DEVICE void load_(Vec<f8e4m3, N>& r, const f8e4m3* p) {
+  load_(r.bits, (const u8*)p);
+}
+
+//@ load load_ : f8e5m2
+template <i32 N>
+DEVICE void load_(Vec<f8e5m2, N>& r, const f8e5m2* p) {
+  load_(r.bits, (const u8*)p);
+}
+
+//@ load load_ : c64
+template <i32 N>
+DEVICE void load_(Vec<c64, N>& r, const c64* p) {
+  f32 re[N], im[N];
+  UNROLL for (i32 i = 0; i < N; ++i) {
+    re[i] = p[i].re;
+    im[i] = p[i].im;
+  }
+  r = Vec<c64, N>(load<f32, N>(re), load<f32, N>(im));
+}
+
+//@ load load_ : c128
+template <i32 N>
+DEVICE void load_(Vec<c128, N>& r, const c128* p) {
+  f64 re[N], im[N];
+  UNROLL for (i32 i = 0; i < N; ++i) {
+    re[i] = p[i].re;
+    im[i] = p[i].im;
+  }
+  r = Vec<c128, N>(load<f64, N>(re), load<f64, N>(im));
+}
+
+//@ load load_
+template <class T, i32 N>
+DEVICE Vec<T, N> load(const T* p, i64 count) {
+  if (count >= N) return load<T, N>(p);
+  T some[N] = {};
+  for (i64 i = 0; i < count; ++i) some[i] = p[i];
+  return load<T, N>(some);
+}
+
+//@ store
+template <class T, i32 N>
+DEVICE void store(T* p, Vec<T, N> x) {
+  if constexpr (Vec<T, N>::whole) {
+    __builtin_memcpy(p, &x.v, sizeof x.v);
+  } else {
+    store(p, x.v.low);
+    store(p + N / 2, x.v.high);
+  }
+}
+template <i32 N>
+DEVICE void store(bool* p, Vec<bool, N> x) {
+  store((u8*)p, cast_<u8>(x.m & Vec<i32, N>(1)));
+}
+
+//@ store : bf16
+template <i32 N>
+DEVICE void store(bf16* p, Vec<bf16, N> x) {
+  store((u16*)p, x.bits);
+}
+
+//@ store : f16
+template <i32 N>
+DEVICE void store(f16* p, Vec<f16, N> x) {
+  store((u16*)p, x.bits);
+}
+
+//@ store : f8e4m3
+template <i32 N>
+DEVICE void store(f8e4m3* p, Vec<f8e4m3, N> x) {
+  store((u8*)p, x.bits);
+}
+
+//@ store : f8e5m2
+template <i32 N>
+DEVICE void store(f8e5m2* p, Vec<f8e5m2, N> x) {
+  store((u8*)p, x.bits);
+}
+
+//@ store : c64
+template <i32 N>
+DEVICE void store(c64* p, Vec<c64, N> x) {
+  f32 re[N], im[N];
+  store(re, x.re);
+  store(im, x.im);
+  UNROLL for (i32 i = 0; i < N; ++i) p[i] = c64{re[i], im[i]};
+}
+
+//@ store : c128
+template <i32 N>
+DEVICE void store(c128* p, Vec<c128, N> x) {
+  f64 re[N], im[N];
+  store(re, x.re);
+  store(im, x.im);
+  UNROLL for (i32 i = 0; i < N; ++i) p[i] = c128{re[i], im[i]};
+}
+
+//@ store
+template <class T, i32 N>
+DEVICE void store(T* p, Vec<T, N> x, i64 count) {
+  if (count >= N) return store(p, x);
+  T some[N];
+  store(some, x);
+  for (i64 i = 0; i < count; ++i) p[i] = some[i];
+}
+
+//@ gather
+// The elements p[at[i]], or p[i * stride]; with a mask the elements of true lanes, 0 in others.
+template <class T, i32 N, class I>
+DEVICE Vec<T, N> gather(const T* p, Vec<I, N> at) {
+  I places[N];
+  T r[N];
+  store(places, at);
+  UNROLL for (i32 i = 0; i < N; ++i) r[i] = p[places[i]];
+  return load<T, N>(r);
+}
+template <class T, i32 N, class I>
+DEVICE Vec<T, N> gather(const T* p, Vec<I, N> at, Vec<bool, N> in) {
+  I places[N];
+  bool exists[N];
+  T r[N] = {};
+  store(places, at);
+  store(exists, in);
+  for (i32 i = 0; i < N; ++i) {
+    if (exists[i]) r[i] = p[places[i]];
+  }
+  return load<T, N>(r);
+}
+
+//@ gather_strided
+template <class T, i32 N>
+DEVICE Vec<T, N> gather_strided(const T* p, i64 stride) {
+  T r[N];
+  UNROLL for (i32 i = 0; i < N; ++i) r[i] = p[i * stride];
+  return load<T, N>(r);
+}
+template <class T, i32 N>
+DEVICE Vec<T, N> gather_strided(const T* p, i64 stride, i64 count) {
+  T r[N] = {};
+  for (i64 i = 0; i < N && i < count; ++i) r[i] = p[i * stride];
+  return load<T, N>(r);
+}
+
+//@ scatter
+// Stores lane i to p[at[i]]; with a mask the true lanes.
+template <class T, i32 N, class I>
+DEVICE void scatter(T* p, Vec<I, N> at, Vec<T, N> x) {
+  I places[N];
+  T r[N];
+  store(places, at);
+  store(r, x);
+  UNROLL for (i32 i = 0; i < N; ++i) p[places[i]] = r[i];
+}
+template <class T, i32 N, class I>
+DEVICE void scatter(T* p, Vec<I, N> at, Vec<T, N> x, Vec<bool, N> in) {
+  I places[N];
+  bool exists[N];
+  T r[N];
+  store(places, at);
+  store(exists, in);
+  store(r, x);
+  for (i32 i = 0; i < N; ++i) {
+    if (exists[i]) p[places[i]] = r[i];
+  }
+}
+
+//@ scatter_strided
+template <class T, i32 N>
+DEVICE void scatter_strided(T* p, i64 stride, Vec<T, N> x, i64 count = N) {
+  T r[N];
+  store(r, x);
+  for (i64 i = 0; i < N && i < count; ++i) p[i * stride] = r[i];
+}
+
+//@ stream
+// Stores past the caches where p is aligned to a register. A task that streams ends with
+// stream_end(), which makes its elements visible to threads that wait for the task.
+template <class T, i32 N>
+DEVICE void stream(T* p, Vec<T, N> x) {
+#if defined(__x86_64__)
+  if constexpr (!Vec<T, N>::whole) {
+    stream(p, x.v.low);
+    stream(p + N / 2, x.v.high);
+  } else if constexpr (sizeof(Raw_<T, N>) >= 16) {
+    if (((__UINTPTR_TYPE__)p & (sizeof(Raw_<T, N>) - 1)) == 0) {
+#ifdef __AVX__
+      asm("vmovntdq %1, %0" : "=m"(*(Raw_<T, N>*)p) : "v"(x.v));
+#else
+      asm("movntdq %1, %0" : "=m"(*(Raw_<T, N>*)p) : "x"(x.v));
+#endif
+    } else {
+      store(p, x);
+    }
+  } else {
+    store(p, x);
+  }
+#else
+  store(p, x);
+#endif
+}
+template <i32 N>
+DEVICE void stream(bool* p, Vec<bool, N> x) {
+  stream((u8*)p, cast_<u8>(x.m & Vec<i32, N>(1)));
+}
+
+//@ stream : bf16
+template <i32 N>
+DEVICE void stream(bf16* p, Vec<bf16, N> x) {
+  stream((u16*)p, x.bits);
+}
+
+//@ stream : f16
+template <i32 N>
+DEVICE void stream(f16* p, Vec<f16, N> x) {
+  stream((u16*)p, x.bits);
+}
+
+//@ stream : f8e4m3
+template <i32 N>
+DEVICE void stream(f8e4m3* p, Vec<f8e4m3, N> x) {
+  stream((u8*)p, x.bits);
+}
+
+//@ stream : f8e5m2
+template <i32 N>
+DEVICE void stream(f8e5m2* p, Vec<f8e5m2, N> x) {
+  stream((u8*)p, x.bits);
+}
+
+//@ stream : c64
+template <i32 N>
+DEVICE void stream(c64* p, Vec<c64, N> x) {
+  store(p, x);
+}
+
+//@ stream : c128
+template <i32 N>
+DEVICE void stream(c128* p, Vec<c128, N> x) {
+  store(p, x);
+}
+
+//@ stream_end
+DEVICE void stream_end() {
+#if defined(__x86_64__)
+  asm volatile("sfence" ::: "memory");
+#endif
+}
