@@ -47,6 +47,10 @@ COVERED = {
         "tests/fusion/test_access.py",
         "where ops read, as access.h says",
     ),
+    "csrc/lower/build/cpu_reduction.cpp": ("tests/lower/test_cpu.py", "a part of that builder"),
+    "csrc/lower/build/cpu_columns.cpp": ("tests/lower/test_cpu.py", "a part of that builder"),
+    "csrc/codegen/cpp_expr.cpp": ("tests/codegen/test_cpp.py", "the expressions of its statements"),
+    "csrc/schedulers/cpu/nest.cpp": ("tests/lower/test_cpu.py", "nests of all shapes"),
     "csrc/lower/build/reduction_loops.cpp": (
         "tests/lower/test_reduction.py",
         "a part of the builder of tiles",

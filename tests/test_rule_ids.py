@@ -30,7 +30,7 @@ UNTESTED = {
     "rng-capture-1": "needs a torch whose generator was not told of the capture",
 }
 # Rule ids of scheduler rejections: they are no errors if another scheduler accepts the problem.
-REJECTS = re.compile(r"(inner|inner-outer|outer|transpose|broadcast|rows|pointwise)-\d")
+REJECTS = re.compile(r"(cpu-)?(inner|inner-outer|outer|transpose|broadcast|rows|pointwise)-\d")
 
 
 def rules() -> list[str]:

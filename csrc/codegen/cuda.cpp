@@ -240,6 +240,10 @@ struct Printer : ExprPrinter {
     line(text("fold<", combine_of(s.array), ">(", name_of(s.array), ");"));
   }
 
+  void statement(const LaneReduce&) {
+    throw Fault(FaultKind::Internal, "internal", "a kernel of a GPU reduces the lanes of a vector");
+  }
+
   // Returns the slots of partial results of a Combine. With odd parity they are `size` entries
   // further on.
   std::string slot(const BlockReduce& s, int buffer, int size) const {

@@ -43,7 +43,8 @@ bool is_atom(std::string_view s) {
   return true;
 }
 
-// Substitutes operands into an op's text.
+}  // namespace
+
 std::string fill(std::string_view pattern, std::span<const std::string> args) {
   std::string out;
   for (size_t i = 0; i < pattern.size(); ++i) {
@@ -55,8 +56,6 @@ std::string fill(std::string_view pattern, std::span<const std::string> args) {
   }
   return out;
 }
-
-}  // namespace
 
 std::string literal(DType dtype, const Number& v) {
   switch (kind_of(dtype)) {

@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "ir/kernel.h"
 
@@ -12,6 +13,9 @@ namespace fuser {
 std::string literal(DType dtype, const Number& v);
 // Returns the text in parentheses, if it cannot be an operand without them.
 std::string wrapped(const std::string& s);
+
+// Substitutes operands into an op's text.
+std::string fill(std::string_view pattern, std::span<const std::string> args);
 
 // Returns the number of fields of an element: more than one for some partial results.
 int fields_of(const std::optional<State>& state);
@@ -30,7 +34,7 @@ struct ExprPrinter {
   // "r_in0[v5]"
   std::string element(int array, Expr at) const;
 
- private:
+ protected:
   std::string expression(Expr root, bool index) const;
   std::string symbol(Expr e) const;
   std::string index_op(Expr e, std::span<const std::string> a) const;

@@ -27,7 +27,8 @@ FILES = {
     **{f"{stem}.cuh": "Both" for stem in ("complex", "reduce", "extreme")},
     "partial.cuh": "Gpu",
     **{f"cpu/{stem}.h": "Cpu" for stem in ("vector", "memory", "convert", "arithmetic")},
-    **{f"cpu/{stem}.h": "Cpu" for stem in ("integer", "math", "complex", "random", "reduce")},
+    **{f"cpu/{stem}.h": "Cpu" for stem in ("integer", "math", "complex", "random")},
+    **{f"cpu/{stem}.h": "Cpu" for stem in ("reduce", "task")},
 }
 
 

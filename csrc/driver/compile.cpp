@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/options.h"
+#include "codegen/cpp.h"
 #include "driver/cuda/cuda_api.h"
 #include "driver/cuda/kernel_name.h"
 #include "fusion/build/define.h"
@@ -44,7 +45,6 @@ int add_group(Specialized& specialized, Refined refined, OutputOrders& orders, D
 // Appends the group of these values, and behind it the groups of its fission.
 int add_groups(Specialized& s, GroupKernels kernels, OutputOrders& orders, Device::Kind kind) {
   const int whole = add_group(s, std::move(kernels.whole), orders, kind);
-  if (s.groups[whole].scheduler->for_cpu) return whole;  // caches hold the data between its loops
   const auto add_fission = [&](int of, Fission fission_kind, std::vector<Refined> fission) {
     if (fission.empty()) return;
     s.groups[of].fission_kind = fission_kind;
@@ -53,6 +53,10 @@ int add_groups(Specialized& s, GroupKernels kernels, OutputOrders& orders, Devic
       s.groups[of].fission.push_back(index);
     }
   };
+  if (s.groups[whole].scheduler->for_cpu) {  // caches serve uncoalesced operands
+    add_fission(whole, Fission::Split, std::move(kernels.fission));
+    return whole;
+  }
   TransposedOperands along =
       transpose_operands(s.fusion, s.groups[whole].problem, s.in_place, orders);
   if (along.kernels.empty()) {
@@ -193,9 +197,13 @@ std::shared_ptr<const Variant> make_variant(Group& group, const Decision& decisi
   const std::string name = kernel_name(group.problem.refined, group.scheduler->moves);
   if (dump_enabled("schedule", name))
     dump("schedule", name, text(to_string(made->plan), "\n", to_string(made->schedule), "\n"));
-  FUSER_ASSERT(!group.scheduler->for_cpu, "no printer of CPU kernels");
-  made->ir = lower(group.problem, made->schedule, index64, name);
-  made->text = print_cuda(made->ir);
+  if (group.scheduler->for_cpu) {
+    made->ir = lower_cpu(group.problem, made->schedule, index64, name);
+    made->text = print_cpp(made->ir);
+  } else {
+    made->ir = lower(group.problem, made->schedule, index64, name);
+    made->text = print_cuda(made->ir);
+  }
   for (const Param& p : made->ir.params)
     made->param_slots.push_back(p.value ? made->sizes.add(p.value) : -1);
   for (const Buffer& b : made->ir.buffers) {
@@ -225,7 +233,11 @@ void check_room(const Plan& planned, const Variant& made, const Arguments& argum
 
 Schedule scheduled(Group& group, const Decision& decision, const Plan& plan) {
   Schedule made = schedule_of(*group.scheduler, group.problem, decision, plan);
-  return plan.schedule.empty() ? made : schedule_by_hand(group.problem, made, plan.schedule);
+  if (plan.schedule.empty()) return made;
+  FUSER_CHECK(!group.scheduler->for_cpu, Unsupported, "schedule-6",
+              "schedule: a kernel of the CPU takes no schedule by hand\n  hint: FUSER_HOST_ARCH=80 "
+              "emulates a GPU, whose schedules can be changed");
+  return schedule_by_hand(group.problem, made, plan.schedule);
 }
 
 Plan changed_plan(const Group& group, const Decision& decision, const Plan& wanted) {

@@ -172,6 +172,11 @@ struct Merge {  // array[element] = merge(array[element], other[other_element])
 struct ThreadReduce {  // array[0] = merge of all elements, pairwise
   int array = 0;
 };
+// array[0] = merge of other[0] over all threads of the block, in a fixed tree. CPU kernels alone
+// have it: their threads are the lanes of a vector.
+struct LaneReduce {
+  int array = 0, other = 0;
+};
 // array[0] of each array becomes the merge over groups of `group` neighbouring threads. `lanes` is
 // a power of two up to the block size, or the block size itself. In a cluster array[0] is the merge
 // over all threads of all its blocks. Every thread of the group gets the result; every thread of
@@ -248,7 +253,8 @@ struct SyncGrid {    // every thread of the grid arrives (cooperative)
 struct Stmt {
   std::variant<Let, Load, Assign, Write, For, Serial, If, Barrier, InitState, Accumulate,
                AccumulateAll, Merge, ThreadReduce, BlockReduce, BlockReduceColumns, IsLastBlock,
-               AsyncCopy, Unpack, AssertIndex, AsyncCommit, AsyncWait, SyncCluster, SyncGrid>
+               AsyncCopy, Unpack, AssertIndex, AsyncCommit, AsyncWait, SyncCluster, SyncGrid,
+               LaneReduce>
       node;
 };
 

@@ -37,6 +37,7 @@
 //       'accumulate_all' ARRAY ARRAY ['at' ARRAY]    the elements of the second, in order
 //       'merge' ARRAY '[' expr ']' ARRAY '[' expr ']'          takes in the second
 //       'thread_reduce' ARRAY
+//       'lane_reduce' ARRAY ARRAY                    the second merged over all lanes
 //       'block_reduce' '(' ARRAY ',' ... ')' 'group' INT ['slots' '(' BUFFER ',' ... ')']
 //           ['cluster' '(' BUFFER ',' ... ')'] ['parity' expr]
 //           ['arrival' BUFFER '[' expr ']' 'turn' expr]
@@ -314,6 +315,10 @@ struct Parser : ExprParser {
       return Stmt{s};
     }
     if (accept("thread_reduce")) return Stmt{ThreadReduce{declared(arrays, array)}};
+    if (accept("lane_reduce")) {
+      const int to = declared(arrays, array);
+      return Stmt{LaneReduce{.array = to, .other = declared(arrays, array)}};
+    }
     if (accept("accumulate")) {
       Accumulate s{.array = declared(arrays, array)};
       s.element = subscript();

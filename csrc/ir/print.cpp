@@ -334,6 +334,13 @@ struct Writer {
     array(n.array);
   }
 
+  void line(const LaneReduce& n) {
+    out += "lane_reduce ";
+    array(n.array);
+    out += ' ';
+    array(n.other);
+  }
+
   void line(const BlockReduce& n) {
     names("block_reduce (", &Writer::array, n.arrays);
     out += text(" group ", n.group);

@@ -304,6 +304,13 @@ struct Verifier {
     within(from, s.other_element, 1);
   }
 
+  void check(const LaneReduce& s) {
+    converge(s);
+    const Array &to = state_at(s.array), &from = state_at(s.other);
+    FUSER_ASSERT(to.state == from.state && to.dtype == from.dtype && s.array != s.other, here(),
+                 to.name, " and ", from.name, " are not two arrays of one reduction");
+  }
+
   void check(const BlockReduce& s) {
     converge(s);
     const bool block = s.group == kernel.threads && s.group % 32 == 0;

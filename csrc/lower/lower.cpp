@@ -34,11 +34,7 @@ KernelIR build(const Problem& problem, const Schedule& schedule, bool index64) {
   FUSER_ASSERT(false, "a schedule of no kind");
 }
 
-}  // namespace
-
-KernelIR lower(const Problem& problem, const Schedule& schedule, bool index64,
-               const std::string& name) {
-  KernelIR kernel = build(problem, schedule, index64);
+KernelIR run_passes(KernelIR kernel, const std::string& name) {
   kernel.name = name;
   kernel.imported.clear();  // the problem may be destroyed before the kernel
   if (dump_enabled("build", name)) dump("build", name, to_text(kernel));
@@ -53,6 +49,18 @@ KernelIR lower(const Problem& problem, const Schedule& schedule, bool index64,
     dump(pass.name, name, after == before ? "(unchanged)\n" : after);
   }
   return kernel;
+}
+
+}  // namespace
+
+KernelIR lower(const Problem& problem, const Schedule& schedule, bool index64,
+               const std::string& name) {
+  return run_passes(build(problem, schedule, index64), name);
+}
+
+KernelIR lower_cpu(const Problem& problem, const Schedule& schedule, bool index64,
+                   const std::string& name) {
+  return run_passes(build_cpu(problem, schedule, index64), name);
 }
 
 }  // namespace fuser

@@ -31,6 +31,12 @@ KernelIR build_reduction(const Problem& problem, const Schedule& schedule, bool 
 // after:  no Symbol::Axis: each stage resolves its addresses with its own index map.
 KernelIR build_staged(const Problem& problem, const Schedule& schedule, bool index64);
 
+// before: a Problem and its Schedule of three dims: kept axes around the lanes, reduced axes around
+//         the lanes, and the axes of the lanes.
+// does:   emits the loops of a task for one lane. Threads of the block are the lanes.
+// after:  no Symbol::Axis: each loop resolves its addresses with its own index map.
+KernelIR build_cpu(const Problem& problem, const Schedule& schedule, bool index64);
+
 // before: offsets over axes.
 // does:   replaces each axis by its value in the index map. An offset that is linear in the linear
 //         index of a dim uses that index; every other offset divides it into axes. If the lanes of

@@ -53,6 +53,9 @@ struct Loop {
   int64_t extent = 0;
   Bind bind{};
   int unroll = 0;  // unroll factor of a Serial loop over a row in shared memory; 0: none
+  // Elements of a task of a CPU kernel: the trip count of a Serial loop is as many indices as hold
+  // them, and 1 at least. 0: `extent` is the trip count.
+  int64_t elements = 0;
   bool operator==(const Loop&) const = default;
 };
 // Properties of the vectors of a loop nest.

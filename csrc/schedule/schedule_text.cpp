@@ -241,6 +241,7 @@ void fields(V& v, Loop& l) {
   v.word(l.bind);
   v.count(l.extent, 0);
   v.number("unroll", l.unroll, 0);
+  v.number("elements", l.elements, 0);
 }
 
 template <class V>

@@ -38,7 +38,7 @@ def test_plans_have_the_fields_of_their_row(kernels: list[Any]) -> None:
         assert scheduler == "scheduler"
         assert names == [name for name, *_ in RANGES[kernel.plan["scheduler"]]]
         seen.add(kernel.plan["scheduler"])
-    assert seen == set(RANGES)
+    assert seen == {name for name in RANGES if not name.startswith("cpu_")}  # tests/lower/test_cpu.py
 
 
 def test_planned_values_are_in_their_ranges(kernels: list[Any]) -> None:

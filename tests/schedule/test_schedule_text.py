@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import texts
 from benchmarks.families import TABLES
-from fuser import FusionDefinition, UserError, _core
+from fuser import FusionDefinition, UserError, _core, _core_testing
 from tests.support.reducing import kernels_for
 
 Schedule = _core.schedules.Schedule
@@ -59,15 +59,14 @@ def test_space_empty_lines_and_the_order_of_attributes_are_free() -> None:
 
 @pytest.mark.parametrize("arch", [80, 90])
 def test_schedules_of_all_benchmarks_are_read_back(arch: int) -> None:
-    seen = set()
-    device = _core.known_device(arch)
+    seen: set[str] = set()
     for family in TABLES.values():
         for case in (row.case() for row in family):
             inputs = case.make(texts.Described())
-            layouts = [(list(t.shape), list(t.stride()), 0) for t in inputs]
-            definition = case.definition(inputs, False)._builder
-            for kernel in _core.plan_testing.plans(definition, layouts, device, True):
-                seen.add(kernel["schedule"])
+            shapes, strides = [t.shape for t in inputs], [t.stride() for t in inputs]
+            fd = case.definition(inputs, False)
+            kernels = kernels_for(fd, shapes, arch, text=True, strides=strides)
+            seen.update(kernel["schedule"] for kernel in kernels)
     assert len(seen) > 100
     for text in seen:
         made = Schedule(text)

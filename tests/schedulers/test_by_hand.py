@@ -189,24 +189,24 @@ def test_changed_schedules_are_right_or_refused(
             continue
         calls.append((case, tuple(plans), text))
     testing.compile_batch((case.fd, case.inputs) for case, _, _ in calls)
-    testing.compile_batch((case.fd, case.inputs, plans) for case, plans, _ in calls)
+    testing.compile_batch((case.fd, case.inputs, changed) for case, changed, _ in calls)
     assert len(calls) > 30
-    for case, plans, text in calls:
-        got = case.fd.execute(case.inputs, plan=plans)
+    for case, changed, text in calls:
+        got = case.fd.execute(case.inputs, plan=changed)
         for g, w in zip(got, case.fd.execute(case.inputs), strict=True):
             wide = (x.double() if x.dtype == planning.F8 else x for x in (g, w))
-            torch.testing.assert_close(
-                *wide, equal_nan=True, msg=lambda m, c=case, t=text: f"{c.name}: {m}\n{t}"
-            )
+            try:
+                torch.testing.assert_close(*wide, equal_nan=True)
+            except AssertionError as error:
+                raise AssertionError(f"{case.name}: {error}\n{text}") from None
 
 
 def test_the_softmax_of_the_document() -> None:
     """The changes that docs/design/schedules.md shows, and the refusal that it describes."""
     fd = FusionDefinition()
     fd.add_output(fd.ops.softmax(fd.define_tensor([-1, -1]), 1))
-    layout = [([4096, 1024], [1024, 1], 0)]
-    segmented = _core.plan_testing.Segmented(fd._builder, layout)
-    (kernel,) = segmented.planned(_core.known_device(90))
+    case = planning.Case("softmax", fd, [torch.empty(4096, 1024)])
+    (kernel,) = case.kernels(_core.known_device(90))
     planned = kernel.texts()
     text = planned["schedule"]
     rows = text.replace("ThreadY 1", "ThreadY 2").replace("ThreadX 128", "ThreadX 64")

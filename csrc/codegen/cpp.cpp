@@ -1,0 +1,326 @@
+#include "codegen/cpp.h"
+
+#include "base/error.h"
+#include "base/sha256.h"
+#include "codegen/cpp_expr.h"
+#include "codegen/device_text.h"
+#include "ir/fast_div.h"
+
+namespace fuser {
+namespace {
+
+struct CppPrinter : LanePrinter {
+  const Constants& constants;
+  std::string out = {};
+  int depth = 2;
+
+  CppPrinter(const KernelIR& of, const Constants& with) : LanePrinter(of), constants(with) {}
+
+  void line(const std::string& s) { out += std::string(2 * depth, ' ') + s + "\n"; }
+
+  int lanes() const { return kernel.threads; }
+  const std::string& name_of(int array) const { return kernel.arrays[array].name; }
+  const char* combine_of(int array) const { return row(kernel.arrays[array].state->op).combine; }
+  std::string element(int array, Expr at) { return text(name_of(array), "[", first(at), "]"); }
+
+  // ---- Types
+
+  static std::string state_type(const std::optional<State>& state, const std::string& value) {
+    return fields_of(state) > 1 ? text(row(state->op).state, "<", value, ">") : value;
+  }
+  static std::string buffer_type(const Buffer& b) {
+    return b.kind == Buffer::Kind::Counters ? "u32" : state_type(b.state, row(b.dtype).device);
+  }
+  std::string array_type(const Array& a, bool vector) const {
+    const std::string value = row(a.dtype).device;
+    return state_type(a.state, vector ? vector_type(value) : value);
+  }
+
+  // ---- Accesses
+
+  std::string address(int buffer, Expr offset) {
+    const std::string o = first(offset);
+    return o == "0" ? kernel.buffers[buffer].name
+                    : kernel.buffers[buffer].name + " + " + wrapped(o);
+  }
+
+  // Lanes of an access that exist: their number from lane 0 on, or a mask; "" if all exist.
+  struct Existing {
+    std::string count, mask;
+  };
+  template <class Access>
+  Existing existing(const Access& s, bool as_mask) {
+    Existing out;
+    if (s.count) out.count = text("(i64)", wrapped(first(s.count)));
+    if (!s.in) return as_mask ? masked(out) : out;
+    const std::string in = lane_index(s.in);
+    if (!is_uniform(s.in, true)) {
+      out = masked(out);
+      out.mask = out.mask.empty() ? in : text(wrapped(in), " & ", wrapped(out.mask));
+      return out;
+    }
+    out.count =
+        text("(", wrapped(in), " ? ", out.count.empty() ? text(lanes()) : out.count, " : 0)");
+    return as_mask ? masked(out) : out;
+  }
+  // Returns the count as a mask.
+  Existing masked(const Existing& e) const {
+    if (e.count.empty()) return e;
+    return {.count = "", .mask = text("iota<i64, ", lanes(), ">(0) < ", wrapped(e.count))};
+  }
+
+  template <class Access>
+  bool moves_states(const Access& s) const {
+    return kernel.arrays[s.array].state && kernel.buffers[s.buffer].state;
+  }
+
+  // How an access moves its lanes.
+  enum class Form { Scalar, Neighbours, Strided, Scattered };
+  template <class Access>
+  Form form(const Access& s) {
+    FUSER_ASSERT(s.width == 1 && !s.column, "an access of several elements in a CPU kernel");
+    const LaneShape at = shape(s.offset, true);
+    const bool lane_mask = !is_uniform(s.in, true);
+    const bool lane_count = s.count && !is_uniform(s.count, true);
+    if (at.kind == LaneShape::Uniform && !lane_mask && !lane_count) return Form::Scalar;
+    if (at.kind != LaneShape::Linear || lane_mask) return Form::Scattered;
+    return at.step->is_constant(1) ? Form::Neighbours : Form::Strided;
+  }
+
+  static std::string then(const std::string& argument) {
+    return argument.empty() ? "" : ", " + argument;
+  }
+
+  std::string loaded(const Load& s) {
+    const Buffer& b = kernel.buffers[s.buffer];
+    const std::string type = row(b.dtype).device, of = text("<", type, ", ", lanes(), ">(");
+    const Form how = form(s);
+    const Existing e = existing(s, how == Form::Scattered);
+    switch (how) {
+      case Form::Scalar: {
+        const std::string at = text(b.name, "[", first(s.offset), "]");
+        return e.count.empty() ? at : text(wrapped(e.count), " > 0 ? ", at, " : ", type, "{}");
+      }
+      case Form::Neighbours:
+        return text("load", of, address(s.buffer, s.offset), then(e.count), ")");
+      case Form::Strided:
+        return text("gather_strided", of, address(s.buffer, s.offset), ", ",
+                    first(shape(s.offset, true).step), then(e.count), ")");
+      case Form::Scattered:
+        return text("gather", of, b.name, ", ", vector_index(s.offset), then(e.mask), ")");
+    }
+    return {};
+  }
+
+  void statement(const Load& s) {
+    if (moves_states(s) && varying[s.array]) {
+      line(text("load_states(&", element(s.array, s.element), ", ", address(s.buffer, s.offset),
+                ");"));
+      return;
+    }
+    line(text(element(s.array, s.element), " = ", loaded(s), ";"));
+  }
+
+  void statement(const Write& s) {
+    const Buffer& b = kernel.buffers[s.buffer];
+    const std::string value = element(s.array, s.element);
+    if (moves_states(s) && varying[s.array]) {
+      line(text("store_states(", address(s.buffer, s.offset), ", &", value, ");"));
+      return;
+    }
+    const Form how = form(s);
+    const Existing e = existing(s, how == Form::Scattered);
+    const std::string vector =
+        varying[s.array] ? value : text(vector_type(row(b.dtype).device), "(", value, ")");
+    switch (how) {
+      case Form::Scalar:
+        line(text(e.count.empty() ? "" : text("if (", e.count, " > 0) "), b.name, "[",
+                  first(s.offset), "] = ", value, ";"));
+        break;
+      case Form::Neighbours:
+        line(text(s.streaming && e.count.empty() ? "stream(" : "store(",
+                  address(s.buffer, s.offset), ", ", vector, then(e.count), ");"));
+        break;
+      case Form::Strided:
+        line(text("scatter_strided(", address(s.buffer, s.offset), ", ",
+                  first(shape(s.offset, true).step), ", ", vector, then(e.count), ");"));
+        break;
+      case Form::Scattered:
+        line(text("scatter(", b.name, ", ", vector_index(s.offset), ", ", vector, then(e.mask),
+                  ");"));
+        break;
+    }
+  }
+
+  // ---- Values and the order of statements
+
+  void statement(const Let& s) {
+    const LaneShape& shape = vars[s.var];
+    std::string type = !s.index                        ? row(s.value->dtype).device
+                       : s.value->dtype == DType::Bool ? "bool"
+                                                       : index_type();
+    const bool vector = shape.kind == LaneShape::Varying;
+    if (vector) type = vector_type(type);
+    const std::string value = !s.index ? lane_value(s.value)
+                              : vector ? lane_index(s.value)
+                                       : first(s.value);
+    line(text("const ", type, " v", s.var, " = ", value, ";"));
+  }
+
+  void statement(const Assign& s) {
+    line(text(element(s.array, s.element), " = ", lane_value(s.value), ";"));
+  }
+
+  void statement(const For& s) {
+    block(text("UNROLL for (i32 v", s.var, " = 0; v", s.var, " < ", s.extent, "; ++v", s.var, ")"),
+          s.body);
+  }
+
+  void statement(const Serial& s) {
+    FUSER_ASSERT(is_uniform(s.extent, true), "a trip count differs between lanes");
+    block(text("for (", index_type(), " v", s.var, " = 0; v", s.var, " < ", first(s.extent),
+               "; ++v", s.var, ")"),
+          s.body);
+  }
+
+  void statement(const If& s) {
+    FUSER_ASSERT(is_uniform(s.condition, true), "a branch differs between lanes");
+    block(text("if (", first(s.condition), ")"), s.body);
+  }
+
+  void statement(const AssertIndex&) {}
+
+  // ---- Partial results
+
+  void statement(const InitState& s) {
+    line(text("reset<", combine_of(s.array), ">(", name_of(s.array), ");"));
+  }
+
+  void statement(const Accumulate& s) {
+    const bool vector = varying[s.array];
+    const std::string to = element(s.array, s.element);
+    std::string values;
+    for (Expr e : s.values) values += text(", ", vector ? vector_value(e) : lane_value(e));
+    const std::string combine = text(combine_of(s.array), "()");
+    if (!s.in || is_uniform(s.in, true)) {
+      line(text(s.in ? text("if (", first(s.in), ") ") : "", "accumulate_(", combine, ", ", to,
+                values, ");"));
+      return;
+    }
+    line(text("accumulate_some(", combine, ", ", lane_index(s.in), ", ", to, values, ");"));
+  }
+
+  void statement(const Merge& s) {
+    const std::string to = element(s.array, s.element);
+    line(text(to, " = merge_(", combine_of(s.array), "(), ", to, ", ",
+              element(s.other, s.other_element), ");"));
+  }
+
+  void statement(const LaneReduce& s) {
+    line(text(name_of(s.array), "[0] = merge_lanes<", combine_of(s.array), ">(", name_of(s.other),
+              "[0]);"));
+  }
+
+  void statement(const IsLastBlock& s) {
+    line(text("const bool v", s.var, " = last_task(", address(s.counters, s.index), ", ",
+              first(s.count), ");"));
+  }
+
+  template <class S>
+  void statement(const S&) {
+    throw Fault(FaultKind::Internal, "internal", "a CPU kernel has a statement of GPU kernels");
+  }
+
+  // ---- Complete kernel
+
+  void body(const Body& statements) {
+    for (const Stmt& s : statements) std::visit([this](const auto& n) { statement(n); }, s.node);
+  }
+
+  void block(const std::string& head, const Body& inner) {
+    line(head + " {");
+    ++depth;
+    body(inner);
+    --depth;
+    line("}");
+  }
+
+  bool is_constant(size_t param) const {
+    return param < constants.size() && constants[param].has_value();
+  }
+
+  static std::string param_type(const Param& p) {
+    if (p.kind == Param::Kind::RngOffset) return "Drawn";
+    return is_fast_divisor(p) ? "FastDiv" : row(p.dtype).device;
+  }
+
+  std::vector<std::string> signature() const {
+    std::vector<std::string> args;
+    for (const Buffer& b : kernel.buffers)
+      if (b.kind != Buffer::Kind::Shared)
+        args.push_back(text(b.written ? "" : "const ", buffer_type(b), "* ",
+                            b.restrict_ ? "__restrict__ " : "", b.name));
+    for (size_t i = 0; i < kernel.params.size(); ++i)
+      if (!is_constant(i))
+        args.push_back(text(param_type(kernel.params[i]), " ",
+                            kernel.params[i].kind == Param::Kind::RngOffset ? "d" : "p", i));
+    args.emplace_back("__INT64_TYPE__ begin");
+    args.emplace_back("__INT64_TYPE__ end");
+    return args;
+  }
+
+  void params() {
+    for (size_t i = 0; i < kernel.params.size(); ++i) {
+      const Param& p = kernel.params[i];
+      if (p.kind == Param::Kind::RngOffset && !is_constant(i))
+        line(text("const i64 p", i, " = drawn_(d", i, ");"));
+      if (!is_constant(i)) continue;
+      std::string value = literal(p.dtype, *constants[i]);
+      if (is_fast_divisor(p)) {
+        const FastDiv d = make_fast_div(static_cast<uint32_t>(constants[i]->integer));
+        value = text("{", d.divisor, "u, ", d.magic, "u, ", d.shift, "u}");
+      }
+      line(text("const ", param_type(p), " p", i, " = ", value, ";"));
+    }
+  }
+
+  void arrays() {
+    for (size_t i = 0; i < kernel.arrays.size(); ++i) {
+      const Array& a = kernel.arrays[i];
+      FUSER_ASSERT(!a.chunk, a.name, " holds raw chunks in a CPU kernel");
+      line(text(array_type(a, varying[i]), " ", a.name, "[", a.extent, "];"));
+    }
+  }
+
+  std::string function() {
+    analyse(kernel.body);
+    depth = 1;
+    params();
+    line("for (__INT64_TYPE__ task = begin; task < end; ++task) {");
+    depth = 2;
+    line(text("const ", index_type(), " block_ = (", index_type(), ")task;"));
+    arrays();
+    body(kernel.body);
+    depth = 1;
+    line("}");
+    return text("(", joined(signature()), ") {\n", out, "}\n");
+  }
+};
+
+}  // namespace
+
+KernelText print_cpp(const KernelIR& kernel, const Constants& constants) {
+  CppPrinter printer(kernel, constants);
+  const std::string rest = printer.function();
+  const std::string head = "static void ";
+  const std::string helpers = cpu_text(head + rest);
+  const Digest digest = sha256(helpers + head + rest);
+  const std::string name = text(kernel.name, "_", hex(digest).substr(0, 8));
+  return {.name = name,
+          .text = helpers + head + name + rest,
+          .digest = digest,
+          .threads = 1,
+          .for_cpu = true};
+}
+
+}  // namespace fuser

@@ -1,0 +1,211 @@
+#include "codegen/cpp_expr.h"
+
+#include <unordered_map>
+
+#include "base/error.h"
+
+namespace fuser {
+
+LanePrinter::LanePrinter(const KernelIR& of) : ExprPrinter{.kernel = of, .in_parts = true} {
+  vars.resize(named_vars(of));
+  varying.resize(of.arrays.size());
+}
+
+Expr LanePrinter::copy(Expr e) {
+  return rewrite(
+      scratch, e, [](Expr) -> Expr { return nullptr; }, images);
+}
+
+namespace {
+
+LaneShape varies() { return {.kind = LaneShape::Varying}; }
+
+}  // namespace
+
+LaneShape LanePrinter::shape(Expr root, bool is_index) {
+  if (!root || kernel.threads == 1) return {};
+  root = copy(root);
+  std::unordered_map<Expr, LaneShape> shapes;
+  const auto linear = [](Expr step) { return LaneShape{.kind = LaneShape::Linear, .step = step}; };
+  const auto apply = [&](Expr e) -> LaneShape {
+    bool uniform = true, simple = is_index;
+    for (Expr a : e->operands()) {
+      uniform &= shapes[a].kind == LaneShape::Uniform;
+      simple &= shapes[a].kind != LaneShape::Varying;
+    }
+    if (uniform) return {};
+    if (!simple) return varies();
+    const auto step = [&](int i) {
+      const LaneShape& s = shapes[e->args[i]];
+      return s.kind == LaneShape::Linear ? s.step : scratch.constant(0);
+    };
+    if (e->op == Op::add) return linear(scratch.add(step(0), step(1)));
+    if (e->op == Op::sub) return linear(scratch.sub(step(0), step(1)));
+    if (e->op == Op::neg) return linear(scratch.sub(scratch.constant(0), step(0)));
+    if (e->op != Op::mul) return varies();
+    const bool second = shapes[e->args[0]].kind == LaneShape::Uniform;
+    if (shapes[e->args[second ? 0 : 1]].kind != LaneShape::Uniform) return varies();
+    return linear(scratch.mul(step(second ? 1 : 0), e->args[second ? 0 : 1]));
+  };
+  visit(root, [&](Expr e) {
+    LaneShape& s = shapes[e];
+    switch (e->kind) {
+      case ExprNode::Kind::Constant:
+        break;
+      case ExprNode::Kind::Symbol:
+        if (e->is_symbol(Symbol::Thread)) s = linear(scratch.constant(1));
+        if (e->is_symbol(Symbol::Var)) s = vars[e->a];
+        break;
+      case ExprNode::Kind::Element:
+        if (varying[e->a]) s = varies();
+        break;
+      case ExprNode::Kind::Cast:
+        if (shapes[e->args[0]].kind != LaneShape::Uniform) s = varies();
+        break;
+      case ExprNode::Kind::Apply:
+        s = apply(e);
+        break;
+    }
+  });
+  LaneShape s = shapes[root];
+  if (s.kind == LaneShape::Linear && (!is_index || s.step->is_constant(0)))
+    s = is_index ? LaneShape{} : varies();
+  return s;
+}
+
+bool LanePrinter::become(int array, bool vary) {
+  if (!vary || varying[array]) return false;
+  varying[array] = true;
+  return true;
+}
+
+bool LanePrinter::collect(const Body& body) {
+  bool changed = false;
+  visit(body, [&](const Stmt& stmt) {
+    const auto lanes = [&](Expr e, bool is_index) { return !is_uniform(e, is_index); };
+    if (const auto* s = std::get_if<Let>(&stmt.node)) {
+      const LaneShape now = shape(s->value, s->index);
+      changed |= now.kind != vars[s->var].kind;
+      vars[s->var] = now;
+    } else if (const auto* s = std::get_if<Load>(&stmt.node)) {
+      changed |= become(s->array, lanes(s->offset, true) || lanes(s->in, true));
+    } else if (const auto* s = std::get_if<Assign>(&stmt.node)) {
+      changed |= become(s->array, lanes(s->value, false));
+    } else if (const auto* s = std::get_if<Accumulate>(&stmt.node)) {
+      bool vary = lanes(s->in, true);
+      for (Expr e : s->values) vary |= lanes(e, false);
+      changed |= become(s->array, vary);
+    } else if (const auto* s = std::get_if<Merge>(&stmt.node)) {
+      changed |= become(s->array, varying[s->other]);
+    } else if (const auto* s = std::get_if<LaneReduce>(&stmt.node)) {
+      changed |= become(s->other, true);
+    }
+  });
+  // A partial sum of lanes is merged into one of lanes, and the reverse.
+  visit(body, [&](const Stmt& stmt) {
+    const auto* s = std::get_if<Merge>(&stmt.node);
+    if (s && varying[s->array]) changed |= become(s->other, true);
+  });
+  return changed;
+}
+
+void LanePrinter::analyse(const Body& body) {
+  if (kernel.threads == 1) return;
+  while (collect(body)) {
+  }
+}
+
+std::string LanePrinter::vector_type(const std::string& element) const {
+  return text("Vec<", element, ", ", kernel.threads, ">");
+}
+
+std::string LanePrinter::first(Expr e) {
+  const Expr at = rewrite(scratch, copy(e), [&](Expr n) -> Expr {
+    return n->is_symbol(Symbol::Thread) ? scratch.constant(0) : nullptr;
+  });
+  return text_of(at, true);
+}
+
+std::string LanePrinter::vector_value(Expr e) {
+  const std::string s = lane_value(e);
+  return is_uniform(e, false) ? text(vector_type(row(e->dtype).device), "(", s, ")") : s;
+}
+
+std::string LanePrinter::vector_index(Expr e) {
+  const LaneShape s = shape(e, true);
+  if (s.kind == LaneShape::Varying) return lane_index(e);
+  const std::string type = index_type();
+  if (s.kind == LaneShape::Uniform)
+    return text(vector_type(e->dtype == DType::Bool ? "bool" : type), "(", first(e), ")");
+  return text("iota<", type, ", ", kernel.threads, ">(", first(e),
+              s.step->is_constant(1) ? "" : text(", ", first(s.step)), ")");
+}
+
+std::string LanePrinter::leaf(Expr e, bool is_index) {
+  if (kernel.threads == 1 && e->is_symbol(Symbol::Thread)) return "0";
+  if (e->is_symbol(Symbol::Thread))
+    return text("iota<", index_type(), ", ", kernel.threads, ">(0)");
+  if (!e->is_symbol(Symbol::Var)) return symbol(e);
+  const LaneShape& s = vars[e->a];
+  const std::string name = symbol(e);
+  if (s.kind == LaneShape::Uniform) return name;
+  const bool whole = e->dtype == DType::Int64;
+  const std::string type = is_index ? index_type() : "i64";
+  if (s.kind == LaneShape::Linear)
+    return text("iota<", type, ", ", kernel.threads, ">(", name,
+                s.step->is_constant(1) ? "" : text(", ", first(s.step)), ")");
+  // An index may be a loaded value, and a value may be an index.
+  return whole ? text("to<", type, ">(", name, ")") : name;
+}
+
+std::string LanePrinter::varying_index_op(Expr e, std::span<const std::string> args) {
+  if (e->op == Op::where) {
+    if (!is_uniform(e->args[0], true))
+      return text("where_(", args[0], ", ", args[1], ", ", args[2], ")");
+    const std::string type = vector_type(e->dtype == DType::Bool ? "bool" : index_type());
+    return text("(", wrapped(args[0]), " ? ", type, "(", args[1], ") : ", type, "(", args[2], "))");
+  }
+  if (e->op == Op::minimum || e->op == Op::maximum) {
+    const std::string type = vector_type(index_type());
+    return text(row(e->op).name, "_(", type, "(", args[0], "), ", type, "(", args[1], "))");
+  }
+  return index_op(e, args);
+}
+
+std::string LanePrinter::text_of(Expr root, bool is_index) {
+  root = copy(root);
+  std::unordered_map<Expr, std::string> memo;
+  // A linear index is printed as lane 0 where it is a scalar: first() has no lane symbol.
+  const bool scalar = is_index && shape(root, true).kind != LaneShape::Varying;
+  visit(root, [&](Expr e) {
+    std::string& s = memo[e];
+    std::vector<std::string> args;
+    for (Expr a : e->operands()) args.push_back(memo[a]);
+    switch (e->kind) {
+      case ExprNode::Kind::Constant:
+        s = is_index ? text(e->value.integer) : literal(e->dtype, e->value);
+        break;
+      case ExprNode::Kind::Symbol:
+        s = scalar && !e->is_symbol(Symbol::Thread) ? symbol(e) : leaf(e, is_index);
+        break;
+      case ExprNode::Kind::Element: {
+        s = text(kernel.arrays[e->a].name, "[", first(e->args[0]), "]");
+        if (fields_of(kernel.arrays[e->a].state) > 1) s += text(".f", e->b);
+        if (is_index && varying[e->a]) s = text("to<", index_type(), ">(", s, ")");
+        break;
+      }
+      case ExprNode::Kind::Cast:
+        s = text("to<", row(e->dtype).device, ">(", args[0], ")");
+        break;
+      case ExprNode::Kind::Apply:
+        if (!is_index)
+          s = fill(op_text(e->op, compute_dtype(e)), args);
+        else
+          s = scalar || is_uniform(e, true) ? index_op(e, args) : varying_index_op(e, args);
+        break;
+    }
+  });
+  return memo[root];
+}
+
+}  // namespace fuser

@@ -1,0 +1,57 @@
+// Functions that only the printer of CPU kernels calls: divided indices, masked partial results,
+// and partial results that tasks hand to each other.
+#pragma once
+
+//@ fast_div_ : Vec
+template <i32 N>
+DEVICE Vec<i32, N> fast_div_(Vec<i32, N> x, FastDiv d) {
+  return each_([=](i32 i) { return fast_div_(i, d); }, x);
+}
+
+//@ fast_mod_ : Vec
+template <i32 N>
+DEVICE Vec<i32, N> fast_mod_(Vec<i32, N> x, FastDiv d) {
+  return x - fast_div_(x, d) * Vec<i32, N>((i32)d.divisor);
+}
+
+//@ select_state_ : Vec
+template <class T, i32 N>
+DEVICE Vec<T, N> select_state_(Vec<bool, N> m, Vec<T, N> a, Vec<T, N> b) {
+  return select_(m, a, b);
+}
+
+//@ select_state_ : ArgState
+template <class T, i32 N>
+DEVICE ArgState<Vec<T, N>> select_state_(Vec<bool, N> m, ArgState<Vec<T, N>> a,
+                                         ArgState<Vec<T, N>> b) {
+  return ArgState<Vec<T, N>>{select_(m, a.f0, b.f0), select_(m, a.f1, b.f1)};
+}
+
+//@ accumulate_some
+// Takes in the elements of the lanes of a mask.
+template <class R, i32 N, class S, class... X>
+DEVICE void accumulate_some(R, Vec<bool, N> in, S& s, X... x) {
+  S all = s;
+  accumulate_(R{}, all, x...);
+  s = select_state_(in, all, s);
+}
+
+//@ load_states store_states
+// States of all lanes, in memory for as many scalar states.
+template <class S, class T>
+DEVICE void load_states(S* s, const T* p) {
+  __builtin_memcpy(s, p, sizeof(S));
+}
+template <class S, class T>
+DEVICE void store_states(T* p, const S* s) {
+  __builtin_memcpy(p, s, sizeof(S));
+}
+
+//@ last_task
+// Returns whether this is the last of `count` tasks to arrive. Earlier writes of the other tasks are
+// visible to that task. The counter is 0 before and after.
+DEVICE bool last_task(u32* counter, i64 count) {
+  if (__atomic_add_fetch(counter, 1u, __ATOMIC_ACQ_REL) != (u32)count) return false;
+  __atomic_store_n(counter, 0u, __ATOMIC_RELAXED);
+  return true;
+}

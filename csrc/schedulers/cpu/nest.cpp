@@ -1,0 +1,154 @@
+#include "schedulers/cpu/nest.h"
+
+#include <algorithm>
+
+#include "fusion/kernel/reduction_phases.h"
+#include "schedulers/cpu/schedulers.h"
+#include "schedulers/legal.h"
+
+namespace fuser {
+
+CpuNest pointwise_nest(const Problem& p, int collapsed) {
+  Dims all = collapse(p, p.order, all_accesses(p));
+  CpuNest nest;
+  for (size_t d = 0; d < all.size(); ++d) {
+    auto& into = d + collapsed < all.size() ? nest.outer : nest.lanes;
+    into.insert(into.end(), all[d].begin(), all[d].end());
+  }
+  return nest;
+}
+
+CpuNest reduction_nest(const Problem& p, bool lanes_reduced) {
+  const std::vector<AxisId> kept = kept_axes(p), reduced = reduced_axes(p);
+  const Dims along = collapse(p, lanes_reduced ? reduced : kept, all_accesses(p));
+  CpuNest nest;
+  if (!along.empty()) nest.lanes = along.back();
+  const auto outside = [&](const std::vector<AxisId>& axes) {
+    std::vector<AxisId> out;
+    for (AxisId a : axes)
+      if (std::find(nest.lanes.begin(), nest.lanes.end(), a) == nest.lanes.end()) out.push_back(a);
+    return out;
+  };
+  nest.outer = outside(kept);
+  nest.serial = outside(reduced);
+  return nest;
+}
+
+bool reduces_innermost(const Problem& p) {
+  return !p.order.empty() && (p.reduced >> p.order.back() & 1) != 0;
+}
+
+int cpu_lanes(const Problem& p, const Device& device, int registers, int64_t elements) {
+  int widest = 4;
+  for (const Value& v : p.refined.values) widest = std::max(widest, size_of(compute_type(v.dtype)));
+  const int lanes = std::max(1, registers * device.simd_bytes / widest);
+  return std::min(lanes, ceil_pow2(elements));
+}
+
+namespace {
+
+// Registers of a vector of a reduction: independent sums, which hide the latency of an addition.
+constexpr int reduction_registers = 4;
+// Tasks from which every processor has work without splitting a row, and at most of a split column.
+constexpr int many_tasks = 64;
+constexpr int few_rows = 8;
+// Elements per task of a split row, so that merging its partial results costs little.
+constexpr int split_elements = 65536;
+// Columns of a task: partial results that stay in the L1 cache.
+constexpr int task_columns = 2048;
+// Rows of a block. The processor prefetches from several rows at once, but not from 64 distant
+// ones.
+constexpr int rows_at_once = 8, most_rows_at_once = 64, few_columns = 512;
+
+bool reduces_lanes(const Problem& p, const CpuNest& nest) {
+  return !nest.lanes.empty() && (p.reduced >> nest.lanes.back() & 1) != 0;
+}
+
+// Returns whether a task may reduce a fraction of a row: one phase, whose result nothing over the
+// reduced axes waits for.
+bool may_split(const Problem& p) {
+  const ReductionPhases phases = reduction_phases(p);
+  if (phases.count != 1) return false;
+  for (size_t i = 0; i < p.accesses.size(); ++i)
+    if (p.accesses[i].store && phases.store[i] >= 1 && (axes_of(p, p.accesses[i]) & p.reduced))
+      return false;
+  return true;
+}
+
+}  // namespace
+
+CpuTasks tasks_of_reduction(const Problem& p, const CpuNest& nest, SizeHints& hints,
+                            const Device& device) {
+  const auto at_most = [&](const std::vector<AxisId>& axes) {
+    return hints.at_most(extent_of(p, hints.exprs(), axes));
+  };
+  const int64_t along = at_most(nest.lanes), serial = at_most(nest.serial);
+  const bool terminal = may_split(p);
+  int block_rows = 0;
+  int64_t tasks = at_most(nest.outer), length = serial * along;
+  if (!reduces_lanes(p, nest)) {
+    if (terminal && serial > most_rows_at_once)
+      block_rows = along <= few_columns ? most_rows_at_once : rows_at_once;
+    tasks *= (along + task_columns - 1) / task_columns;
+    length = block_rows ? serial * std::min<int64_t>(along, task_columns) : 0;
+  }
+  const bool splits = terminal && tasks < many_tasks && length >= 2 * split_elements;
+  return {.lanes = cpu_lanes(p, device, reduction_registers, along),
+          .elements = splits ? split_elements : task_elements,
+          .splits = splits,
+          .block_rows = block_rows};
+}
+
+bool few_long_rows(const Problem& p, const CpuNest& nest, SizeHints& hints) {
+  if (hints.fission() == Fission::None || may_split(p)) return false;
+  const auto at_most = [&](const std::vector<AxisId>& axes) {
+    return hints.at_most(extent_of(p, hints.exprs(), axes));
+  };
+  return at_most(nest.outer) < few_rows &&
+         at_most(nest.serial) * at_most(nest.lanes) >= 4 * split_elements;
+}
+
+void check_cpu_reduction(const Plan& planned, const Plan& wanted, const CpuTasks& tasks) {
+  check_fields(
+      planned, wanted,
+      {{"splits", 0, tasks.splits},
+       {"block_rows", tasks.block_rows ? 1 : 0, tasks.block_rows ? most_rows_at_once : 0}});
+}
+
+Schedule cpu_schedule(const Problem& p, const CpuNest& nest, const CpuTasks& tasks) {
+  const bool lanes_reduced = reduces_lanes(p, nest);
+  Schedule s;
+  s.launch.threads = tasks.lanes;
+  for (const auto* axes : {&nest.outer, &nest.serial, &nest.lanes})
+    s.dims.push_back({.axes = *axes});
+  LoopNest loops;
+  // Divides a dim among tasks, at most `most` of them (0: any number).
+  const auto spread = [&](Loop task, int64_t most = 0) {
+    task.bind = Bind::Serial;
+    loops.loops.push_back({.dim = task.dim, .extent = most, .bind = Bind::Grid});
+    loops.loops.push_back(task);
+  };
+  enum : DimId { O, S, L };
+  const Loop one_row = {.dim = O, .extent = 1};
+  const int64_t vectors = std::max<int64_t>(1, tasks.elements / tasks.lanes);
+  if (!nest.outer.empty())
+    spread(tasks.splits || tasks.block_rows ? one_row : Loop{.dim = O, .elements = tasks.elements});
+  if (tasks.block_rows) {
+    if (tasks.splits) spread({.dim = S, .elements = tasks.elements}, many_tasks);
+    loops.loops.push_back({.dim = S, .extent = tasks.block_rows, .bind = Bind::Unroll});
+    spread({.dim = L, .extent = std::max(1, task_columns / tasks.lanes)});
+  } else if (tasks.splits) {
+    spread(nest.serial.empty() ? Loop{.dim = L, .extent = vectors}
+                               : Loop{.dim = S, .elements = tasks.elements});
+  } else if (!lanes_reduced && !nest.lanes.empty()) {
+    spread({.dim = L, .elements = tasks.elements});
+  }
+  loops.loops.push_back({.dim = L, .extent = tasks.lanes, .bind = Bind::ThreadX});
+  for (size_t v = 0; v < p.refined.values.size(); ++v)
+    loops.computed.push_back(static_cast<ValueId>(v));
+  s.nests.push_back(std::move(loops));
+  s.accesses.resize(p.accesses.size());
+  return s;
+}
+
+}  // namespace fuser

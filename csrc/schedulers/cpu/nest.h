@@ -1,0 +1,65 @@
+// Schedules of CPU kernels: how lanes and tasks divide the axes. All CPU schedulers use them.
+#pragma once
+
+#include "schedule/plans.h"
+#include "schedulers/analysis/collapse.h"
+#include "schedulers/scheduler.h"
+
+namespace fuser {
+
+// Axes of the dims of a CPU schedule (lower/build/cpu.cpp), outermost first.
+struct CpuNest {
+  std::vector<AxisId> outer, serial, lanes;
+};
+
+// Nest of a kernel without reductions: lanes run along the innermost `collapsed` dims that all
+// accesses address by one index.
+CpuNest pointwise_nest(const Problem& problem, int collapsed);
+// Nest of a kernel with reductions: lanes run along the innermost reduced or the innermost kept
+// axes.
+CpuNest reduction_nest(const Problem& problem, bool lanes_reduced);
+// Returns whether the innermost axis is reduced.
+bool reduces_innermost(const Problem& problem);
+
+// Returns the lanes of a vector: a few registers of the widest compute type, and at most the
+// elements along the lanes.
+int cpu_lanes(const Problem& problem, const Device& device, int registers, int64_t elements);
+
+// Elements that one task computes, at least, so that a task takes 10 us or more.
+inline constexpr int task_elements = 16384;
+
+// Returns whether rows of several phases are so few and long that kernel fission pays.
+bool few_long_rows(const Problem& problem, const CpuNest& nest, SizeHints& hints);
+
+// Division of a nest among lanes and tasks.
+struct CpuTasks {
+  int lanes = 1;
+  int64_t elements = task_elements;  // elements of a task
+  bool splits = false;               // several tasks reduce a row
+  // Rows of a block that is reduced in registers before it is merged into memory. 0: each column is
+  // reduced at once.
+  int block_rows = 0;
+};
+// plan() and check() of the two schedulers of reductions.
+CpuTasks tasks_of_reduction(const Problem& problem, const CpuNest& nest, SizeHints& hints,
+                            const Device& device);
+void check_cpu_reduction(const Plan& planned, const Plan& wanted, const CpuTasks& tasks);
+Schedule cpu_schedule(const Problem& problem, const CpuNest& nest, const CpuTasks& tasks);
+
+// Converts between the typed plan of a reduction and its tasks.
+template <class P>
+P plan_of_tasks(const CpuTasks& tasks) {
+  return {.lanes = tasks.lanes,
+          .task = tasks.elements,
+          .splits = tasks.splits,
+          .block_rows = tasks.block_rows};
+}
+template <class P>
+CpuTasks tasks_of_plan(const P& plan) {
+  return {.lanes = static_cast<int>(plan.lanes),
+          .elements = plan.task,
+          .splits = plan.splits,
+          .block_rows = static_cast<int>(plan.block_rows)};
+}
+
+}  // namespace fuser

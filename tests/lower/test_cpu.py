@@ -1,0 +1,186 @@
+"""CPU kernels compute what the definition says, for all shapes of their nests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fuser import DataType, FusionDefinition, Unsupported, _core
+from fuser.ops import as_dtype
+from tests.support.reducing import PROGRAMS, assert_close, random_inputs
+
+SetOption = Callable[[str, object], None]
+
+F32, F64, BF16 = torch.float32, torch.float64, torch.bfloat16
+
+
+@pytest.fixture(autouse=True)
+def on_cpu(set_option: SetOption) -> None:
+    set_option("FUSER_HOST_ARCH", 0)
+
+
+def schedulers(fd: FusionDefinition, inputs: Sequence[Any]) -> set[str]:
+    plans = fd.plan(inputs)
+    return {plan["scheduler"] for plan in (plans if isinstance(plans, tuple) else [plans])}
+
+
+def assert_on_cpu(fd: FusionDefinition, inputs: Sequence[Any]) -> None:
+    used = schedulers(fd, inputs)
+    assert used
+    assert all(name.startswith("cpu_") for name in used), used
+
+
+def test_plans_have_the_fields_of_their_row_and_no_schedule_by_hand() -> None:
+    for make, scheduler in [
+        (lambda fd, x: fd.ops.relu(x), "cpu_pointwise"),
+        (lambda fd, x: fd.ops.sum(x, [1]), "cpu_inner"),
+        (lambda fd, x: fd.ops.sum(x, [0]), "cpu_outer"),
+    ]:
+        with FusionDefinition() as fd:
+            fd.add_output(make(fd, fd.define_tensor([-1, -1], contiguity=True)))
+        x = torch.ones(40, 40)
+        plan = fd.plan([x])
+        assert list(plan) == ["scheduler", *(name for name, *_ in _core.plan_ranges()[scheduler])]
+        assert plan["scheduler"] == scheduler
+        with pytest.raises(Unsupported) as caught:
+            fd.execute([x], schedules=fd.schedules([x]))
+        assert caught.value.rule == "schedule-6"
+
+
+# Rows below, at and above a vector; rows beyond a block of 64 vectors; one element; few long rows,
+# which several tasks share; many short ones.
+SHAPES = [
+    (1, 1),
+    (3, 5),
+    (7, 16),
+    (5, 33),
+    (40, 257),
+    (2, 140_001),
+    (9, 4_500),
+    (140_001, 3),
+    (513, 64),
+]
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16, F64], ids=str)
+@pytest.mark.parametrize("name", [n for n in PROGRAMS if n != "batch_norm"])
+def test_reductions(name: str, dtype: torch.dtype, rng: np.random.Generator) -> None:
+    program = PROGRAMS[name]
+    fd = program.definition(dtype)
+    for shape in SHAPES:
+        if name.startswith("var") and 1 in shape:
+            continue  # no degrees of freedom
+        inputs = random_inputs(name, shape, dtype, rng)
+        assert_on_cpu(fd, inputs)
+        for got, exact in zip(fd.execute(inputs), program.exact(inputs), strict=True):
+            assert_close(got, exact, dtype, scale=8.0)
+
+
+# Axes of a 4-d tensor that are reduced: inner, outer, alternating.
+AXES = [(3,), (2, 3), (0,), (0, 2), (1, 3), (0, 1), (1, 2), (0, 2, 3), (0, 1, 2, 3), (2,)]
+
+
+@pytest.mark.parametrize("dims", AXES, ids=str)
+def test_axes(dims: tuple[int, ...], rng: np.random.Generator) -> None:
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1] * 4)
+    kept = [d in dims for d in range(4)]
+    total = fd.ops.sum(x, list(dims))
+    fd.add_output(total)
+    fd.add_output(x - fd.ops.broadcast(total, kept))
+    fd.add_output(fd.ops.max(x, list(dims)))
+    for shape in [(3, 5, 7, 9), (2, 80, 3, 70), (70, 2, 66, 4), (1, 1, 1, 1)]:
+        value = torch.from_numpy(rng.normal(1.0, 2.0, size=shape)).to(F32)
+        for given in (value, value.permute(0, 2, 3, 1), value[:, :, ::2], value.flip(3)):
+            assert_on_cpu(fd, [given])
+            exact = given.double().sum(dims)
+            got = fd.execute([given])
+            assert_close(got[0], exact, F32)
+            assert_close(got[1], given.double() - given.double().sum(dims, keepdim=True), F32)
+            assert torch.equal(got[2], given.amax(dims))
+
+
+@pytest.mark.parametrize("name", ["sum_rows", "sum_columns", "sum_all"])
+def test_empty(name: str) -> None:
+    fd = PROGRAMS[name].definition()
+    for shape in [(0, 5), (5, 0)]:
+        x = torch.ones(shape)
+        for got, exact in zip(fd.execute([x]), PROGRAMS[name].exact([x]), strict=True):
+            assert torch.equal(got, exact.float())
+
+
+def test_positions(rng: np.random.Generator) -> None:
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, -1])
+    for dims in (0, 1, None):
+        fd.add_output(fd.ops.argmax(x, dims))
+        fd.add_output(fd.ops.argmin(x, dims))
+    for shape in SHAPES:
+        # Few distinct values: the first of equals wins.
+        value = torch.from_numpy(rng.integers(0, 5, size=shape)).to(F32)
+        got = iter(fd.execute([value]))
+        for dims in (0, 1, None):
+            for find in (np.argmax, np.argmin):
+                assert next(got).tolist() == find(value.numpy(), dims).tolist()
+
+
+# Lanes at one address, neighbours, strided and gathered; rows of any length.
+@pytest.mark.parametrize("dtype", [F32, BF16, F64, torch.int32, torch.bool, torch.int8], ids=str)
+def test_accesses(dtype: torch.dtype, rng: np.random.Generator) -> None:
+
+    def make(*of: int) -> torch.Tensor:
+        return torch.from_numpy(rng.integers(0, 3, size=of)).to(dtype)
+
+    fd = FusionDefinition()
+    x, row, column = (fd.define_tensor(shape, dtype=as_dtype(dtype)) for shape in ([-1, -1],) * 3)
+    y = fd.ops.bitwise_or(x, row) if dtype == torch.bool else x + row
+    fd.add_output(fd.ops.cast(y, as_dtype(dtype)))
+    fd.add_output(fd.ops.where(x == column, x, row))
+    fd.add_output(fd.ops.permute(x, [1, 0]))
+    for rows, columns in SHAPES:
+        if rows * columns > 100_000:
+            continue
+        a, b, c = make(rows, columns), make(1, columns), make(rows, 1)
+        for given in (
+            [a, b, c],
+            [make(columns, rows).t(), b, c],
+            [a, make(1, 2 * columns)[:, ::2], c],
+        ):
+            assert_on_cpu(fd, given)
+            got = fd.execute(given)
+            both = given[0] | given[1] if dtype == torch.bool else given[0] + given[1]
+            assert torch.equal(got[0], both.to(dtype))
+            assert torch.equal(got[1], torch.where(given[0] == given[2], given[0], given[1]))
+            assert torch.equal(got[2], given[0].t())
+
+
+def test_masks_and_loaded_coordinates(rng: np.random.Generator) -> None:
+    fd = FusionDefinition()
+    x, index = fd.define_tensor([-1, -1]), fd.define_tensor([-1, -1], dtype=DataType.Int)
+    fd.add_output(fd.ops.pad(x, [2, 3]))
+    fd.add_output(fd.ops.cat([x, x * 2.0], 1))
+    fd.add_output(fd.ops.take_along_axis(x, index, 1))
+    for rows, columns in [(1, 1), (5, 31), (3, 100), (40, 7)]:
+        value = torch.from_numpy(rng.normal(size=(rows, columns))).to(F32)
+        at = torch.from_numpy(rng.integers(0, columns, size=(rows, columns)))
+        assert_on_cpu(fd, [value, at])
+        got = fd.execute([value, at])
+        assert torch.equal(got[0], torch.nn.functional.pad(value, [2, 3]))
+        assert torch.equal(got[1], torch.cat([value, value * 2], 1))
+        assert torch.equal(got[2], value.gather(1, at))
+
+
+def test_bits_do_not_depend_on_threads(set_option: SetOption, rng: np.random.Generator) -> None:
+    for name in ("sum_all", "sum_columns", "sum_rows", "softmax"):
+        fd = PROGRAMS[name].definition()
+        inputs = random_inputs(name, (300, 2_000), F32, rng)
+        results = []
+        for threads in (1, 2, 5):
+            set_option("FUSER_HOST_THREADS", threads)
+            results.append(fd.execute(inputs))
+        for other in results[1:]:
+            assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
