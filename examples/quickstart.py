@@ -50,7 +50,7 @@ def run_time(fd: FusionDefinition, inputs: list[torch.Tensor], repeats: int) -> 
 def main() -> None:
     on_gpu = torch.cuda.is_available()
     device = "cuda" if on_gpu else "cpu"
-    name = torch.cuda.get_device_name() if on_gpu else "the CPU, by the host executor (no GPU here)"
+    name = torch.cuda.get_device_name() if on_gpu else "the CPU (no GPU here)"
     shapes = [(8192, 12288), (16384, 4096), (3000, 1024)]
     if not on_gpu:
         shapes = [(512, 1024), (300, 2048), (1000, 768)]

@@ -12,7 +12,6 @@ import argparse
 import importlib
 import importlib.metadata
 import io
-import os
 import platform
 import shlex
 import sys
@@ -73,15 +72,18 @@ def _driver() -> str:
 def _gpus() -> str:
     core = _core()
     if not core.cuda_available():
-        return "none; CPU tensors run on the host executor"
+        return "none; kernels run on the CPU"
     devices = [core.cuda_device(i) for i in range(core.cuda_device_count())]
     return "; ".join(f"{i}: {device}" for i, device in enumerate(devices))
 
 
 def _compiler() -> str:
     found = importlib.import_module("fuser.runtime.cxx").compiler(_core().get_option("FUSER_CXX"))
-    cores = len(os.sched_getaffinity(0))
-    return f"{shlex.join(found.command)} ({found.version.splitlines()[0]}) for {cores} cores"
+    return f"{shlex.join(found.command)} ({found.version.splitlines()[0]})"
+
+
+def _cpu() -> str:
+    return str(_core().native_device(_core().get_option("FUSER_CPU_ISA")))
 
 
 def _cache() -> str:
@@ -109,7 +111,8 @@ ENVIRONMENT: dict[str, Report] = {
     "NVRTC": _nvrtc,
     "CUDA driver": _driver,
     "GPUs": _gpus,
-    "host compiler": _compiler,
+    "CPU": _cpu,
+    "C++ compiler": _compiler,
     "kernel cache": _cache,
     "options": _changed_options,
 }

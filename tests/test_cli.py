@@ -20,7 +20,8 @@ NAMES = [
     "NVRTC",
     "CUDA driver",
     "GPUs",
-    "host compiler",
+    "CPU",
+    "C++ compiler",
     "kernel cache",
     "options",
 ]
