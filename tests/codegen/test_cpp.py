@@ -33,7 +33,7 @@ def test_form_of_an_access_follows_its_offset() -> None:
     fd = FusionDefinition()
     x, row, column = fd.define_tensor([-1, -1]), fd.define_tensor([-1]), fd.define_tensor([-1, -1])
     fd.add_output(x + row * column)
-    inputs = [torch.ones(500, 300).t(), torch.ones(500), torch.ones(300, 1)]
+    inputs = [torch.ones(300, 1000)[:, ::2], torch.ones(500), torch.ones(300, 1)]
     n = lanes_of(fd, inputs)
     text = statements(fd, inputs)
     assert f"load<f32, {n}>(g_in1 + " in text, "neighbours"
