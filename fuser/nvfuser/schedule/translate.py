@@ -205,7 +205,7 @@ def _serial_steps(
     reductions = [view for view in views if view.has_reduction()]
     if plan.get("looped") or "block_x" not in found or not reductions:
         return
-    first = reductions[0]  # of a reduction with rfactor, the tensor that reduces first
+    first = reductions[0]  # the tensor that an rfactor made, if there is one
     extents = [
         sizes(axis.extent())
         for axis in first.loop

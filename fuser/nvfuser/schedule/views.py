@@ -53,7 +53,7 @@ class View:
     """A tensor with its domains, printed as in nvFuser: T2_l_float[iS4{i0}, rS5{i1}].
 
     The root domain has one axis per dim of the operands, the logical domain one per dim of the
-    tensor and per reduced dim, the loop domain is the loop nest that the primitives made of it.
+    tensor and per reduced dim. The loop domain is the loop nest that the primitives made of it.
     Axes count from 0, or from -1 backwards. Primitives return the view.
 
     number    number in the name, T2
@@ -168,8 +168,8 @@ class View:
         inner_split is False; the other one has the rest, rounded up.
 
         Raises UserError `by-hand-axis` for an axis out of range, `by-hand-factor` for a factor
-        below 1, `by-hand-bound` for an axis that is parallelized already, `by-hand-inlined` for an
-        axis that the tensor shares with other tensors.
+        below 1. An axis that is parallelized already raises `by-hand-bound`, an axis that the
+        tensor shares with other tensors `by-hand-inlined`.
         """
         place = self._free(axis, "split")
         if not isinstance(factor, int) or isinstance(factor, bool) or factor < 1:
@@ -311,8 +311,8 @@ class View:
         """Binds an axis to blocks, threads or lanes; axis(i).parallelize() does the same.
 
         Raises UserError `by-hand-axis` for an axis out of range, `by-hand-binding` for something
-        else than a ParallelType and for a second axis that is bound to the same dim of the grid or
-        block, Unsupported `devices-1` for several devices.
+        else than a ParallelType. Two axes of a tensor on one dim of the grid or block raise
+        `by-hand-binding` too, several devices Unsupported `devices-1`.
         """
         self.bind(self.loop[self.position(axis, "parallelize")], parallel_type)
         return self
