@@ -8,6 +8,15 @@
 
 namespace fuser {
 
+template <>
+std::vector<int> MovementRules<Squeeze>::dims_of(const Squeeze& op, const Tensor&) {
+  std::vector<int> image(op.arg->rank(), -1);
+  int next = 0;
+  for (int i = 0; i < op.arg->rank(); ++i)
+    if (!std::binary_search(op.dims.begin(), op.dims.end(), i)) image[i] = next++;
+  return image;
+}
+
 namespace {
 
 // Returns the index of dim `d` among the contiguity flags of an input, outermost dim first.
@@ -102,15 +111,6 @@ std::vector<Expr> MovementRules<Squeeze>::operand_at(Coordinates& coordinates, c
                       ? coordinates.exprs.constant(0)
                       : at[next++]);
   return out;
-}
-
-template <>
-std::vector<int> MovementRules<Squeeze>::dims_of(const Squeeze& op, const Tensor&) {
-  std::vector<int> image(op.arg->rank(), -1);
-  int next = 0;
-  for (int i = 0; i < op.arg->rank(); ++i)
-    if (!std::binary_search(op.dims.begin(), op.dims.end(), i)) image[i] = next++;
-  return image;
 }
 
 template <>
