@@ -48,14 +48,15 @@ int cpu_lanes(const Problem& p, const Device& device, int registers, int64_t ele
 namespace {
 
 // Registers of a vector of a reduction: independent sums, which hide the latency of an addition.
-constexpr int reduction_registers = 4;
+// Rows of a column are loads from as many places, of which more registers make too many.
+constexpr int row_registers = 4, column_registers = 2;
 // Tasks from which every processor has work without splitting a row, and at most of a split column.
 constexpr int many_tasks = 64;
 constexpr int few_rows = 8;
 // Elements per task of a split row, so that merging its partial results costs little.
 constexpr int split_elements = 65536;
 // Columns of a task: partial results that stay in the L1 cache.
-constexpr int task_columns = 2048;
+constexpr int task_columns = 4096;
 // Rows of a block. The processor prefetches from several rows at once, but not from 64 distant
 // ones.
 constexpr int rows_at_once = 8, most_rows_at_once = 64, few_columns = 512;
@@ -83,6 +84,7 @@ CpuTasks tasks_of_reduction(const Problem& p, const CpuNest& nest, SizeHints& hi
     return hints.at_most(extent_of(p, hints.exprs(), axes));
   };
   const int64_t along = at_most(nest.lanes), serial = at_most(nest.serial);
+  const int registers = reduces_lanes(p, nest) ? row_registers : column_registers;
   const bool terminal = may_split(p);
   int block_rows = 0;
   int64_t tasks = at_most(nest.outer), length = serial * along;
@@ -93,7 +95,7 @@ CpuTasks tasks_of_reduction(const Problem& p, const CpuNest& nest, SizeHints& hi
     length = block_rows ? serial * std::min<int64_t>(along, task_columns) : 0;
   }
   const bool splits = terminal && tasks < many_tasks && length >= 2 * split_elements;
-  return {.lanes = cpu_lanes(p, device, reduction_registers, along),
+  return {.lanes = cpu_lanes(p, device, registers, along),
           .elements = splits ? split_elements : task_elements,
           .splits = splits,
           .block_rows = block_rows};
