@@ -43,7 +43,7 @@ def flags(isa: str) -> tuple[str, ...]:
     compiler looks for no others.
     """
     return (
-        *("-std=c++17", *_ISA_FLAGS[isa], "-fPIC", "-fvisibility=hidden"),
+        *("-std=c++17", *_ISA_FLAGS[isa], "-fPIC", "-fvisibility=hidden", "-Wno-psabi"),
         *("-ffp-contract=off", "-fwrapv", "-fno-strict-aliasing"),
         *("-fno-builtin", "-fno-math-errno", "-fno-trapping-math"),
         *("-O2", "-fno-tree-vectorize", "-fno-exceptions", "-fno-asynchronous-unwind-tables"),
