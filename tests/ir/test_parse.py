@@ -98,6 +98,7 @@ kernel reductions threads 256 min_blocks 0 index 64 cluster 2 cooperative {
     }
     merge r_welford2[0] r_partial[2]
     thread_reduce r_sum1
+    lane_reduce r_welford2 r_partial
     block_reduce (r_sum1, r_welford2) group 256 slots (s_sum0, s_w1) cluster (s_sum2, s_w3) parity v1
     block_reduce (r_sum1) group 256 cluster (s_sum2) arrival s_arrivals[v1 + 1] turn v1 / 2 % 2
   }

@@ -215,6 +215,14 @@ def test_good_reductions() -> None:
             "init_state r_out: r_out holds no partial results",
         ),
         ("thread_reduce r_sum", "thread_reduce r_out", "r_out holds no partial results"),
+        *(
+            (
+                "thread_reduce r_sum",
+                f"lane_reduce r_sum {other}",
+                f"r_sum and {other} are not two arrays of one reduction",
+            )
+            for other in ("r_sum", "r_argmax")
+        ),
         ("merge r_sum[0]", "merge r_out[0]", "r_out holds no partial results"),
         (
             "merge r_sum[0] r_partial",
