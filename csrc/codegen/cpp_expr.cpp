@@ -1,5 +1,6 @@
 #include "codegen/cpp_expr.h"
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "base/error.h"
@@ -172,6 +173,20 @@ std::string LanePrinter::varying_index_op(Expr e, std::span<const std::string> a
   return index_op(e, args);
 }
 
+// A function that rounds has one result for equal operands, in any number of lanes: a uniform value
+// is lane 0 of a vector.
+std::string LanePrinter::value_op(Expr e, std::span<const std::string> args) {
+  const char* pattern = op_text(e->op, compute_dtype(e));
+  const bool rounds = row(e->op).ulp > 0.f && kind_of(compute_dtype(e)) == Kind::Float;
+  if (!rounds || !is_uniform(e, false)) return fill(pattern, args);
+  constexpr int fewest = 4;
+  std::vector<std::string> vectors;
+  for (size_t i = 0; i < args.size(); ++i)
+    vectors.push_back(text("Vec<", row(e->args[i]->dtype).device, ", ",
+                           std::max(fewest, kernel.threads), ">(", args[i], ")"));
+  return text("(", fill(pattern, vectors), ")[0]");
+}
+
 std::string LanePrinter::text_of(Expr root, bool is_index) {
   root = copy(root);
   std::unordered_map<Expr, std::string> memo;
@@ -199,7 +214,7 @@ std::string LanePrinter::text_of(Expr root, bool is_index) {
         break;
       case ExprNode::Kind::Apply:
         if (!is_index)
-          s = fill(op_text(e->op, compute_dtype(e)), args);
+          s = value_op(e, args);
         else
           s = scalar || is_uniform(e, true) ? index_op(e, args) : varying_index_op(e, args);
         break;

@@ -45,6 +45,7 @@ struct LanePrinter : ExprPrinter {
   bool become(int array, bool vary);
   std::string text_of(Expr root, bool is_index);
   std::string leaf(Expr e, bool is_index);
+  std::string value_op(Expr e, std::span<const std::string> args);
   std::string varying_index_op(Expr e, std::span<const std::string> args);
 };
 
