@@ -7,6 +7,11 @@ continues without it.
     python -m benchmarks --results benchmarks/results/h200      everything, tables and plots
     benchmarks/full_table.sh benchmarks/results/h200            everything, in parallel on all GPUs
     python -m benchmarks --compare benchmarks/results/h200/results.json   cases slower than then
+
+On CPUs, for tensors in L2, in L3 and in memory, by the CPU target and by the emulation of a GPU:
+
+    FUSER_HOST_ARCH=0 python -m benchmarks --device cpu --families tables --main --threads 2 \\
+        --contenders eager,compile,fuser --tensor-bytes 262144
 """
 
 from __future__ import annotations
@@ -24,7 +29,7 @@ import torch
 import fuser
 from benchmarks import compare, contenders, host, plots, precompile
 from benchmarks import results as stored
-from benchmarks.case import Case
+from benchmarks.case import Case, Row
 from benchmarks.families import TABLES
 from benchmarks.harness import (
     CONTENDERS,
@@ -59,6 +64,9 @@ def main(arguments: list[str] | None = None) -> int:
     else:
         versions, missing = contenders.available()
         setting = _setting(options, missing)
+        if options.threads:
+            torch.set_num_threads(options.threads)
+            _core.set_option("FUSER_HOST_THREADS", str(options.threads))
         if options.warm:
             return _warm(options, setting)
         results = _run(options, setting, versions, started + options.limit)
@@ -171,13 +179,19 @@ def _cases(
         for family in families:
             cases = []
             for row in TABLES.get(family, ()):
-                case = row.small() if options.tiny else row.case()
+                case = _sized(row, options)
                 if row.main == main and options.case in case.key and case.key not in taken:
                     cases.append(case)
                     taken.add(case.key)
             if cases and (main or not options.main):
                 groups.append((family, cases))
     return groups
+
+
+def _sized(row: Row, options: argparse.Namespace) -> Case:
+    if options.tiny:
+        return row.small()
+    return row.fitted(options.tensor_bytes) if options.tensor_bytes else row.case()
 
 
 def _run_tables(
@@ -298,6 +312,13 @@ def _parser() -> argparse.ArgumentParser:
         help=f"{_QUICK_SAMPLES} samples and {_QUICK_BUDGET} s of sampling a case",
     )
     parser.add_argument("--tiny", action="store_true", help="a few hundred elements: does it work?")
+    parser.add_argument(
+        "--tensor-bytes",
+        type=int,
+        metavar="N",
+        help="shorten the leading dim of each case until its tensors have N bytes, to fit a cache",
+    )
+    parser.add_argument("--threads", type=int, help="threads of torch and fuser on the CPU")
     parser.add_argument("--samples", type=int, help="default: 60")
     parser.add_argument("--budget", type=float, help="seconds of sampling a case; default: 2")
     parser.add_argument(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -174,6 +175,13 @@ class Row:
 
     def case(self) -> Case:
         return self.build(self.shape, self.dtype)
+
+    def fitted(self, tensor_bytes: int) -> Case:
+        """Build the case with a leading dim so small that a tensor of the case's shape has at most
+        `tensor_bytes`, or one row of it."""
+        leading, *others = self.shape
+        row = math.prod(others) * self.dtype.itemsize
+        return self.build((min(leading, max(1, tensor_bytes // row)), *others), self.dtype)
 
     def small(self, odd: bool = False) -> Case:
         """Build the case with a few hundred elements, with rows that are 16-byte aligned or not."""

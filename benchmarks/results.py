@@ -12,8 +12,17 @@ from typing import Any
 import torch
 
 from benchmarks.harness import Setting
+from fuser import _core
 
 Results = dict[str, Any]
+
+
+def _cpu(setting: Setting) -> dict[str, Any]:
+    """What times on a CPU depend on."""
+    if setting.device.type == "cuda":
+        return {}
+    target = _core.get_option("FUSER_HOST_ARCH")
+    return {"threads": torch.get_num_threads(), "FUSER_HOST_ARCH": target}
 
 
 def start(path: Path | None, setting: Setting, versions: Mapping[str, str]) -> tuple[Results, bool]:
@@ -26,6 +35,7 @@ def start(path: Path | None, setting: Setting, versions: Mapping[str, str]) -> t
         "torch": torch.__version__,
         "python": platform.python_version(),
         **versions,
+        **_cpu(setting),
         "samples": setting.samples,
         "contenders": "+".join(setting.contenders),
     }

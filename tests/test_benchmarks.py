@@ -53,6 +53,13 @@ def test_keys_are_distinct() -> None:
     assert len(set(keys)) == len(keys)
 
 
+def test_cases_fit_a_cache() -> None:
+    """The leading dim alone shrinks, to one row at the least."""
+    row = Row(lambda shape, dtype: changed(ROWS[0].case(), shape=shape), (1024, 4, 64), torch.half)
+    shapes = [row.fitted(size).shape for size in (1 << 16, 1 << 9, 100, 1 << 30)]
+    assert shapes == [(128, 4, 64), (1, 4, 64), (1, 4, 64), (1024, 4, 64)]
+
+
 def test_main_covers_every_kind_of_case() -> None:
     light = {
         "axpy",
