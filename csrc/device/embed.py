@@ -27,8 +27,8 @@ FILES = {
     **{f"{stem}.cuh": "Both" for stem in ("complex", "reduce", "extreme")},
     "partial.cuh": "Gpu",
     **{f"cpu/{stem}.h": "Cpu" for stem in ("vector", "memory", "convert", "arithmetic")},
-    **{f"cpu/{stem}.h": "Cpu" for stem in ("integer", "math", "complex", "random")},
-    **{f"cpu/{stem}.h": "Cpu" for stem in ("reduce", "task")},
+    **{f"cpu/{stem}.h": "Cpu" for stem in ("integer", "exponential", "math", "complex")},
+    **{f"cpu/{stem}.h": "Cpu" for stem in ("random", "reduce", "task")},
 }
 
 

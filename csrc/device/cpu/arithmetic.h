@@ -3,14 +3,6 @@
 // An op without a vector form runs its scalar function lane by lane.
 #pragma once
 
-//@ is_float_
-template <class T>
-constexpr bool is_float_ = false;
-template <>
-constexpr bool is_float_<f32> = true;
-template <>
-constexpr bool is_float_<f64> = true;
-
 //@ fma_rn : Vec
 template <class T, i32 N>
 DEVICE Vec<T, N> fma_rn(Vec<T, N> x, Vec<T, N> y, Vec<T, N> z) {

@@ -71,13 +71,93 @@ DEVICE void load_(Vec<c128, N>& r, const c128* p) {
   r = Vec<c128, N>(load<f64, N>(re), load<f64, N>(im));
 }
 
+//@ first_lanes_
+// The mask of the first `count` of N lanes, for mask registers.
+template <i32 N>
+DEVICE u64 first_lanes_(i64 count) {
+  return count <= 0 ? 0 : ~(u64)0 >> (64 - count);
+}
+
 //@ load load_
+// The first `count` elements, count < N, and 0 behind them.
+template <class T, i32 N>
+DEVICE void load_some_(Vec<T, N>& r, const T* p, i64 count) {
+  if constexpr (!Vec<T, N>::whole) {
+    load_some_(r.v.low, p, count < N / 2 ? count : N / 2);
+    load_some_(r.v.high, p + N / 2, count - N / 2);
+    return;
+  }
+#if SIMD_BYTES == 64
+  else if constexpr (sizeof(r.v) >= 16) {
+    const u64 mask = first_lanes_<N>(count);
+    const Raw_<T, N>& at = *(const Raw_<T, N>*)p;
+    if constexpr (sizeof(T) == 8)
+      asm("vmovdqu64 %1, %0%{%2%}%{z%}" : "=v"(r.v) : "m"(at), "Yk"((u8)mask));
+    else if constexpr (sizeof(T) == 4)
+      asm("vmovdqu32 %1, %0%{%2%}%{z%}" : "=v"(r.v) : "m"(at), "Yk"((u16)mask));
+    else if constexpr (sizeof(T) == 2)
+      asm("vmovdqu16 %1, %0%{%2%}%{z%}" : "=v"(r.v) : "m"(at), "Yk"((u32)mask));
+    else
+      asm("vmovdqu8 %1, %0%{%2%}%{z%}" : "=v"(r.v) : "m"(at), "Yk"(mask));
+    return;
+  }
+#endif
+  T some[N] = {};
+  for (i64 i = 0; i < count; ++i) some[i] = p[i];
+  load_(r, some);
+}
+template <i32 N>
+DEVICE void load_some_(Vec<bool, N>& r, const bool* p, i64 count) {
+  Vec<u8, N> bytes;
+  load_some_(bytes, (const u8*)p, count);
+  r = bytes != Vec<u8, N>((u8)0);
+}
 template <class T, i32 N>
 DEVICE Vec<T, N> load(const T* p, i64 count) {
   if (count >= N) return load<T, N>(p);
-  T some[N] = {};
+  Vec<T, N> r;
+  load_some_(r, p, count);
+  return r;
+}
+
+//@ load load_ : bf16
+template <i32 N>
+DEVICE void load_some_(Vec<bf16, N>& r, const bf16* p, i64 count) {
+  load_some_(r.bits, (const u16*)p, count);
+}
+
+//@ load load_ : f16
+template <i32 N>
+DEVICE void load_some_(Vec<f16, N>& r, const f16* p, i64 count) {
+  load_some_(r.bits, (const u16*)p, count);
+}
+
+//@ load load_ : f8e4m3
+template <i32 N>
+DEVICE void load_some_(Vec<f8e4m3, N>& r, const f8e4m3* p, i64 count) {
+  load_some_(r.bits, (const u8*)p, count);
+}
+
+//@ load load_ : f8e5m2
+template <i32 N>
+DEVICE void load_some_(Vec<f8e5m2, N>& r, const f8e5m2* p, i64 count) {
+  load_some_(r.bits, (const u8*)p, count);
+}
+
+//@ load load_ : c64
+template <i32 N>
+DEVICE void load_some_(Vec<c64, N>& r, const c64* p, i64 count) {
+  c64 some[N] = {};
   for (i64 i = 0; i < count; ++i) some[i] = p[i];
-  return load<T, N>(some);
+  load_(r, some);
+}
+
+//@ load load_ : c128
+template <i32 N>
+DEVICE void load_some_(Vec<c128, N>& r, const c128* p, i64 count) {
+  c128 some[N] = {};
+  for (i64 i = 0; i < count; ++i) some[i] = p[i];
+  load_(r, some);
 }
 
 //@ store
@@ -139,9 +219,77 @@ DEVICE void store(c128* p, Vec<c128, N> x) {
 
 //@ store
 template <class T, i32 N>
-DEVICE void store(T* p, Vec<T, N> x, i64 count) {
-  if (count >= N) return store(p, x);
+DEVICE void store_some_(T* p, Vec<T, N> x, i64 count) {
+  if constexpr (!Vec<T, N>::whole) {
+    store_some_(p, x.v.low, count < N / 2 ? count : N / 2);
+    store_some_(p + N / 2, x.v.high, count - N / 2);
+    return;
+  }
+#if SIMD_BYTES == 64
+  else if constexpr (sizeof(x.v) >= 16) {
+    const u64 mask = first_lanes_<N>(count);
+    Raw_<T, N>& at = *(Raw_<T, N>*)p;
+    if constexpr (sizeof(T) == 8)
+      asm("vmovdqu64 %1, %0%{%2%}" : "+m"(at) : "v"(x.v), "Yk"((u8)mask));
+    else if constexpr (sizeof(T) == 4)
+      asm("vmovdqu32 %1, %0%{%2%}" : "+m"(at) : "v"(x.v), "Yk"((u16)mask));
+    else if constexpr (sizeof(T) == 2)
+      asm("vmovdqu16 %1, %0%{%2%}" : "+m"(at) : "v"(x.v), "Yk"((u32)mask));
+    else
+      asm("vmovdqu8 %1, %0%{%2%}" : "+m"(at) : "v"(x.v), "Yk"(mask));
+    return;
+  }
+#endif
   T some[N];
+  store(some, x);
+  for (i64 i = 0; i < count; ++i) p[i] = some[i];
+}
+template <i32 N>
+DEVICE void store_some_(bool* p, Vec<bool, N> x, i64 count) {
+  store_some_((u8*)p, cast_<u8>(x.m & Vec<i32, N>(1)), count);
+}
+template <class T, i32 N>
+DEVICE void store(T* p, Vec<T, N> x, i64 count) {
+  if (count >= N) store(p, x);
+  else store_some_(p, x, count);
+}
+
+//@ store : bf16
+template <i32 N>
+DEVICE void store_some_(bf16* p, Vec<bf16, N> x, i64 count) {
+  store_some_((u16*)p, x.bits, count);
+}
+
+//@ store : f16
+template <i32 N>
+DEVICE void store_some_(f16* p, Vec<f16, N> x, i64 count) {
+  store_some_((u16*)p, x.bits, count);
+}
+
+//@ store : f8e4m3
+template <i32 N>
+DEVICE void store_some_(f8e4m3* p, Vec<f8e4m3, N> x, i64 count) {
+  store_some_((u8*)p, x.bits, count);
+}
+
+//@ store : f8e5m2
+template <i32 N>
+DEVICE void store_some_(f8e5m2* p, Vec<f8e5m2, N> x, i64 count) {
+  store_some_((u8*)p, x.bits, count);
+}
+
+//@ store : c64
+template <i32 N>
+DEVICE void store_some_(c64* p, Vec<c64, N> x, i64 count) {
+  c64 some[N];
+  store(some, x);
+  for (i64 i = 0; i < count; ++i) p[i] = some[i];
+}
+
+//@ store : c128
+template <i32 N>
+DEVICE void store_some_(c128* p, Vec<c128, N> x, i64 count) {
+  c128 some[N];
   store(some, x);
   for (i64 i = 0; i < count; ++i) p[i] = some[i];
 }

@@ -4,6 +4,14 @@
 // because compilers keep larger vectors of their own in memory.
 #pragma once
 
+//@ is_float_
+template <class T>
+constexpr bool is_float_ = false;
+template <>
+constexpr bool is_float_<f32> = true;
+template <>
+constexpr bool is_float_<f64> = true;
+
 //@ Vec
 template <class T, i32 N>
 struct Vec;
@@ -211,38 +219,45 @@ struct Vec<c128, N> {
 };
 
 //@ low_ high_ join_
-// The first and the last half of the lanes, and the vector of two halves.
+// The first and the last half of the lanes, and the vector of two halves. GCC before 12 has no shuffle
+// of vectors that changes their size.
+template <i32... I>
+struct Order_ {};
+template <i32 COUNT, i32 FIRST, i32... I>
+struct CountFrom_ : CountFrom_<COUNT - 1, FIRST, FIRST + COUNT - 1, I...> {};
+template <i32 FIRST, i32... I>
+struct CountFrom_<0, FIRST, I...> {
+  typedef Order_<I...> Type;
+};
+template <class R, class S, i32... I>
+DEVICE R shuffled_(S a, S b, Order_<I...>) {
+#if defined(__clang__) || __GNUC__ >= 12
+  return __builtin_shufflevector(a, b, I...);
+#else
+  const S both[2] = {a, b};
+  constexpr i32 first[] = {I...};
+  R r;
+  __builtin_memcpy(&r, (const char*)both + first[0] * (sizeof r / sizeof...(I)), sizeof r);
+  return r;
+#endif
+}
 template <class T, i32 N>
 DEVICE Vec<T, N / 2> low_(Vec<T, N> x) {
-  if constexpr (!Vec<T, N>::whole) {
-    return x.v.low;
-  } else {
-    Raw_<T, N / 2> half;
-    __builtin_memcpy(&half, &x.v, sizeof half);
-    return Vec<T, N / 2>(half);
-  }
+  if constexpr (!Vec<T, N>::whole) return x.v.low;
+  else return Vec<T, N / 2>(
+      shuffled_<Raw_<T, N / 2>>(x.v, x.v, typename CountFrom_<N / 2, 0>::Type()));
 }
 template <class T, i32 N>
 DEVICE Vec<T, N / 2> high_(Vec<T, N> x) {
-  if constexpr (!Vec<T, N>::whole) {
-    return x.v.high;
-  } else {
-    Raw_<T, N / 2> half;
-    __builtin_memcpy(&half, (const char*)&x.v + sizeof half, sizeof half);
-    return Vec<T, N / 2>(half);
-  }
+  if constexpr (!Vec<T, N>::whole) return x.v.high;
+  else return Vec<T, N / 2>(
+      shuffled_<Raw_<T, N / 2>>(x.v, x.v, typename CountFrom_<N / 2, N / 2>::Type()));
 }
 template <class T, i32 N>
 DEVICE Vec<T, 2 * N> join_(Vec<T, N> low, Vec<T, N> high) {
-  typedef typename Vec<T, 2 * N>::Type Type;
-  if constexpr (!Vec<T, 2 * N>::whole) {
-    return Vec<T, 2 * N>(Type{low, high});
-  } else {
-    Type all;
-    __builtin_memcpy(&all, &low.v, sizeof low.v);
-    __builtin_memcpy((char*)&all + sizeof low.v, &high.v, sizeof high.v);
-    return Vec<T, 2 * N>(all);
-  }
+  typedef Vec<T, 2 * N> V;
+  if constexpr (!V::whole) return V(typename V::Type{low, high});
+  else return V(shuffled_<Raw_<T, 2 * N>>(low.v, high.v, typename CountFrom_<2 * N, 0>::Type()));
 }
 template <i32 N>
 DEVICE Vec<bool, N / 2> low_(Vec<bool, N> x) {
@@ -276,9 +291,30 @@ DEVICE Vec<c128, N / 2> high_(Vec<c128, N> x) {
 }
 
 //@ cast_
-// Lanes converted as C++ does; float to integer only if the value fits.
+// Lanes converted as C++ does; float to integer only if the value fits. GCC makes several instructions
+// of conversions for which the processor has one.
 template <class T, class S, i32 N>
 DEVICE Vec<T, N> cast_(Vec<S, N> x) {
+#if SIMD_BYTES == 32
+  if constexpr (sizeof(T) == 2 && sizeof(S) == 4 && N == 8 && (S)0.5 == 0) {
+    const Vec<u32, 8> w(((Raw_<u32, 8>)x.v) & 0xffffu);
+    Raw_<T, 8> r;
+    asm("vpackusdw %2, %1, %0" : "=x"(r) : "x"(low_(w).v), "x"(high_(w).v));
+    return Vec<T, N>(r);
+  }
+#elif SIMD_BYTES == 64
+  if constexpr (N == 16 && sizeof(T) == 1 && sizeof(S) == 4 && (S)0.5 == 0) {
+    Raw_<T, N> r;
+    asm("vpmovdb %1, %0" : "=v"(r) : "v"(x.v));
+    return Vec<T, N>(r);
+  }
+  if constexpr (N == 16 && sizeof(T) == 4 && sizeof(S) == 1 && (T)0.5 == 0) {
+    Raw_<T, N> r;
+    if constexpr ((S)-1 < (S)0) asm("vpmovsxbd %1, %0" : "=v"(r) : "v"(x.v));
+    else asm("vpmovzxbd %1, %0" : "=v"(r) : "v"(x.v));
+    return Vec<T, N>(r);
+  }
+#endif
   if constexpr (Vec<T, N>::whole && Vec<S, N>::whole) {
     return Vec<T, N>(__builtin_convertvector(x.v, Raw_<T, N>));
   } else {
