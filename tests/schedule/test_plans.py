@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-from fuser import Plan, UserError, _core
+from fuser import FusionDefinition, Plan, UserError, _core
 from fuser.plan import RENAMED
 from tests.support import planning
 
 FIELDS = {name: (kind, unit, meaning) for name, kind, unit, meaning in _core.plan_fields()}
 RANGES: dict[str, list[tuple[str, str, int, int]]] = _core.plan_ranges()
+GPU = {name for name in RANGES if not name.startswith("cpu_")}
 
 
 @pytest.fixture(scope="module")
@@ -31,32 +34,50 @@ def test_every_field_is_in_a_plan() -> None:
     assert set(RENAMED.values()) <= used
 
 
-def test_plans_have_the_fields_of_their_row(kernels: list[Any]) -> None:
+def check(plan: dict[str, Any]) -> None:
+    """Assert that a plan has the fields of its rows, in order, and values of their ranges."""
+    rows = RANGES[plan["scheduler"]]
+    assert list(plan) == ["scheduler", *(name for name, *_ in rows)]
+    for name, values, least, most in rows:
+        value = plan[name]
+        assert value >= 0
+        if FIELDS[name][0] == "Flag":
+            assert value in (0, 1), (plan, name)
+        if values in ("Any", "Multiple", "Divisor", "Power"):
+            assert least <= value <= most, (plan, name)
+        if values == "Multiple":
+            assert value % least == 0, (plan, name)
+        if values == "Divisor":
+            assert most % value == 0, (plan, name)
+        if values == "Power":
+            assert value & (value - 1) == 0, (plan, name)
+
+
+def test_plans_of_gpus_are_rows_of_the_table(kernels: list[Any]) -> None:
+    for kernel in kernels:
+        check(kernel.plan)
+    assert {kernel.plan["scheduler"] for kernel in kernels} == GPU
+
+
+def test_plans_of_the_cpu_are_rows_of_the_table(set_option: Callable[..., None]) -> None:
+    set_option("FUSER_HOST_ARCH", 0)
     seen = set()
-    for kernel in kernels:
-        scheduler, *names = kernel.plan
-        assert scheduler == "scheduler"
-        assert names == [name for name, *_ in RANGES[kernel.plan["scheduler"]]]
-        seen.add(kernel.plan["scheduler"])
-    assert seen == {name for name in RANGES if not name.startswith("cpu_")}  # tests/lower/test_cpu.py
-
-
-def test_planned_values_are_in_their_ranges(kernels: list[Any]) -> None:
-    for kernel in kernels:
-        plan = kernel.plan
-        for name, values, least, most in RANGES[plan["scheduler"]]:
-            value = plan[name]
-            assert value >= 0
-            if FIELDS[name][0] == "Flag":
-                assert value in (0, 1), (plan, name)
-            if values in ("Any", "Multiple", "Divisor", "Power"):
-                assert least <= value <= most, (plan, name)
-            if values == "Multiple":
-                assert value % least == 0, (plan, name)
-            if values == "Divisor":
-                assert most % value == 0, (plan, name)
-            if values == "Power":
-                assert value & (value - 1) == 0, (plan, name)
+    for make in (
+        lambda fd, x: fd.ops.relu(x),
+        lambda fd, x: fd.ops.sum(x, 1),
+        lambda fd, x: fd.ops.sum(x, 0),
+    ):
+        fd = FusionDefinition()
+        fd.add_output(make(fd, fd.define_tensor([-1, -1])))
+        x = torch.randn(64, 300)
+        plan = fd.plan([x])
+        assert isinstance(plan, Plan)
+        check(dict(plan))
+        seen.add(plan.scheduler)
+        with pytest.raises(UserError, match="lanes=3 is not allowed; expected a power") as caught:
+            fd.execute([x], plan=plan.replace(lanes=3))
+        assert caught.value.rule == "plan-1"
+    assert seen == set(RANGES) - GPU
 
 
 def test_values_outside_of_the_ranges_are_refused(kernels: list[Any]) -> None:
