@@ -1,6 +1,7 @@
 #include "schedulers/analysis/collapse.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "fusion/index/access.h"
 
@@ -31,12 +32,15 @@ Expr coefficient(const Problem& p, const MemoryAccess& access, const std::vector
       for (AxisId a : axes)
         if (axes_of({b.coord}) >> a & 1) return nullptr;
   const auto& c = access.strides->coefficients;
-  if (axes.size() > 1) {
-    Exprs products = Exprs::on_top_of(p.refined.exprs);
-    for (size_t i = 0; i + 1 < axes.size(); ++i)
-      if (c[axes[i]] != products.mul(c[axes[i + 1]], p.refined.axes[axes[i + 1]].extent))
-        return nullptr;
-  }
+  std::optional<Exprs> products;  // only for products that are not folded
+  const auto is_product = [&](Expr stride, Expr inner, Expr extent) {
+    if (inner->is_constant(1)) return stride == extent;
+    if (inner->is_constant(0)) return stride->is_constant(0);
+    if (!products) products.emplace(Exprs::on_top_of(p.refined.exprs));
+    return stride == products->mul(inner, extent);
+  };
+  for (size_t i = 0; i + 1 < axes.size(); ++i)
+    if (!is_product(c[axes[i]], c[axes[i + 1]], p.refined.axes[axes[i + 1]].extent)) return nullptr;
   return axes.empty() ? nullptr : c[axes.back()];
 }
 
