@@ -4,6 +4,7 @@
 #include <cstring>
 #include <optional>
 
+#include "codegen/cpp.h"
 #include "driver/compile.h"
 #include "ir/fast_div.h"
 
@@ -71,7 +72,9 @@ RecordRef with_constant_sizes(const Record& record) {
     if (!launch || launch->kernel->source.digest != launch->variant->text.digest) continue;
     Constants constants = constants_of(*launch);
     if (std::none_of(constants.begin(), constants.end(), [](const auto& c) { return c; })) continue;
-    texts.push_back(print_cuda(launch->variant->ir, constants));
+    const Variant& variant = *launch->variant;
+    texts.push_back(variant.text.for_cpu ? print_cpp(variant.ir, constants)
+                                         : print_cuda(variant.ir, constants));
     changes.push_back({launch, std::move(constants)});
   }
   if (changes.empty()) return nullptr;
