@@ -4,7 +4,7 @@
 
 #include <pybind11/pybind11.h>
 
-namespace fuser {
+namespace fuser::bind {
 
 void bind_error(pybind11::module_& m);
 void bind_options(pybind11::module_& m);
@@ -24,4 +24,4 @@ void bind_host(pybind11::module_& m);
 void bind_cuda(pybind11::module_& m);
 void bind_kernels(pybind11::module_& m);
 
-}  // namespace fuser
+}  // namespace fuser::bind

@@ -7,7 +7,10 @@
 
 namespace py = pybind11;
 
-namespace fuser {
+namespace fuser::bind {
+
+using namespace codegen;
+using namespace ir;
 
 void bind_cuda(py::module_& m) {
   py::class_<KernelText>(m, "KernelText", "One kernel as CUDA C.")
@@ -33,4 +36,4 @@ void bind_cuda(py::module_& m) {
       "Returns the CUDA C of a final kernel. constants: value or None per parameter.");
 }
 
-}  // namespace fuser
+}  // namespace fuser::bind

@@ -8,7 +8,9 @@
 
 namespace py = pybind11;
 
-namespace fuser {
+namespace fuser::bind {
+
+using namespace driver;
 
 void bind_cuda_api(py::module_& m) {
   using Unlocked = py::call_guard<py::gil_scoped_release>;
@@ -74,4 +76,4 @@ void bind_cuda_api(py::module_& m) {
       py::arg("stream"), Unlocked());
 }
 
-}  // namespace fuser
+}  // namespace fuser::bind

@@ -14,7 +14,11 @@
 
 namespace py = pybind11;
 
-namespace fuser {
+namespace fuser::bind {
+
+using namespace fusion;
+using namespace ir;
+
 namespace {
 
 // Converts a size or bound of any integer type to int64.
@@ -156,7 +160,7 @@ py::object cast_operand(const BuilderRef& builder, py::handle value, DType dtype
   const Kind to = kind_of(dtype);
   FUSER_CHECK(
       kind_of(arg.scalar->dtype) != Kind::Complex || to == Kind::Complex || to == Kind::Bool, DType,
-      "cast-1", "cast(", to_string(arg.scalar), ", ", row(dtype).torch,
+      "cast-1", "cast(", ir::to_string(arg.scalar), ", ", row(dtype).torch,
       "): casting complex to real discards the imaginary part\n  hint: use fd.ops.real(...) first");
   return py::cast(ScalarHandle{builder, builder->exprs.cast(dtype, arg.scalar)});
 }
@@ -397,4 +401,4 @@ void bind_define(py::module_& m) {
       "Returns the definition with size 1 for the symbolic dims flagged in ones[input][dim].");
 }
 
-}  // namespace fuser
+}  // namespace fuser::bind

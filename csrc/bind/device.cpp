@@ -7,7 +7,9 @@
 
 namespace py = pybind11;
 
-namespace fuser {
+namespace fuser::bind {
+
+using namespace schedule;
 
 void bind_device(py::module_& m) {
   py::class_<Device>(m, "Device", "Properties of a GPU or a CPU that plans depend on.")
@@ -37,7 +39,7 @@ void bind_device(py::module_& m) {
       .def(
           "__eq__", [](const Device& a, const Device& b) { return a == b; }, py::is_operator())
       .def("__hash__", &hash_of)
-      .def("__repr__", [](const Device& device) { return to_string(device); });
+      .def("__repr__", [](const Device& device) { return schedule::to_string(device); });
   m.def("known_device", &known_device, py::arg("arch"),
         "Returns a representative GPU of an architecture.");
   m.def("known_archs", &known_archs, "Architectures that known_device() accepts.");
@@ -57,4 +59,4 @@ void bind_device(py::module_& m) {
       "Returns whether this CPU can run kernels of an instruction set.");
 }
 
-}  // namespace fuser
+}  // namespace fuser::bind

@@ -7,7 +7,10 @@
 
 namespace py = pybind11;
 
-namespace fuser {
+namespace fuser::bind {
+
+using namespace codegen;
+using namespace ir;
 
 void bind_device_text(py::module_& m) {
   m.def("device_text", &device_text, py::arg("kernel_body"),
@@ -33,4 +36,4 @@ void bind_device_text(py::module_& m) {
       "Returns (divisor, magic, shift), the arguments of a division by multiplication.");
 }
 
-}  // namespace fuser
+}  // namespace fuser::bind

@@ -7,7 +7,10 @@
 
 namespace py = pybind11;
 
-namespace fuser {
+namespace fuser::bind {
+
+using namespace ir;
+
 namespace {
 
 DType dtype_from_torch(std::string_view name) {
@@ -73,4 +76,4 @@ void bind_dtype(py::module_& m) {
         "Returns the complex type whose parts have this type.");
 }
 
-}  // namespace fuser
+}  // namespace fuser::bind

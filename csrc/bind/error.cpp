@@ -6,7 +6,7 @@
 
 namespace py = pybind11;
 
-namespace fuser {
+namespace fuser::bind {
 namespace {
 
 const char* class_name(FaultKind kind) {
@@ -45,4 +45,4 @@ void translate(std::exception_ptr pointer) {
 
 void bind_error(py::module_&) { py::register_exception_translator(&translate); }
 
-}  // namespace fuser
+}  // namespace fuser::bind

@@ -13,7 +13,11 @@
 
 namespace py = pybind11;
 
-namespace fuser {
+namespace fuser::bind {
+
+using namespace fusion;
+using namespace ir;
+
 namespace {
 
 struct Operator {
@@ -171,7 +175,7 @@ struct Records {
       case ExprNode::Kind::Element:
         break;
     }
-    FUSER_ASSERT(false, "a definition holds ", to_string(e));
+    FUSER_ASSERT(false, "a definition holds ", ir::to_string(e));
     return py::tuple();
   }
 
@@ -408,7 +412,7 @@ void bind_scalar(py::module_& m) {
           },
           "Value of a constant of the definition, else None.")
       .def("__repr__", [](const ScalarHandle& s) {
-        return text(row(s.expr->dtype).torch, " ", to_string(s.expr));
+        return text(row(s.expr->dtype).torch, " ", ir::to_string(s.expr));
       });
   bind_operators(scalar, "a scalar");
 }
@@ -421,4 +425,4 @@ void bind_fusion(py::module_& m) {
   bind_scalar(m);
 }
 
-}  // namespace fuser
+}  // namespace fuser::bind

@@ -7,7 +7,11 @@
 
 namespace py = pybind11;
 
-namespace fuser {
+namespace fuser::bind {
+
+using namespace fusion;
+using namespace ir;
+
 namespace {
 
 // Returns folders of code that is not the user's, in the spelling of code objects: initially
@@ -38,7 +42,9 @@ std::string place(const Builder& builder) {
 std::string name_of(const TensorHandle& value) {
   return text("t", value.tensor->id, ": ", describe(*value.tensor));
 }
-std::string name_of(const ScalarHandle& value) { return text("scalar ", to_string(value.expr)); }
+std::string name_of(const ScalarHandle& value) {
+  return text("scalar ", ir::to_string(value.expr));
+}
 
 template <class Handle>
 void check_owner(const Builder& builder, const Handle& value, Where where) {
@@ -193,4 +199,4 @@ std::vector<ScalarHandle> shape(const BuilderRef& builder, const TensorHandle& v
   return sizes;
 }
 
-}  // namespace fuser
+}  // namespace fuser::bind

@@ -12,23 +12,23 @@
 #include "fusion/build/define.h"
 #include "ir/fusion.h"
 
-namespace fuser {
+namespace fuser::bind {
 
 // A Fusion that is still being defined. Compiled code keeps pointers into it, so it is sealed when
 // it gets an executor.
-struct Builder : Fusion {
+struct Builder : ir::Fusion {
   bool sealed = false;
 };
 using BuilderRef = std::shared_ptr<Builder>;
 
 struct TensorHandle {
   BuilderRef builder;
-  const Tensor* tensor = nullptr;
+  const ir::Tensor* tensor = nullptr;
 };
 
 struct ScalarHandle {
   BuilderRef builder;
-  Expr expr = nullptr;
+  ir::Expr expr = nullptr;
 };
 
 // Returns the line of the user's program that is being executed: "train.py:41". Skips frames of
@@ -52,16 +52,17 @@ struct Where {
 
 // Convert a Python value to the IR. Raise User "operand-1" for a value of another type, "operand-2"
 // for a number that does not fit, "foreign-1" for a handle of another definition.
-Operand to_operand(Builder& builder, pybind11::handle value, Where where);
-Expr to_scalar(Builder& builder, pybind11::handle value, Where where);
-const Tensor* to_tensor(const Builder& builder, const TensorHandle& value, Where where);
+ir::Operand to_operand(Builder& builder, pybind11::handle value, Where where);
+ir::Expr to_scalar(Builder& builder, pybind11::handle value, Where where);
+const ir::Tensor* to_tensor(const Builder& builder, const TensorHandle& value, Where where);
 
 // Applies an op to operands from Python. Returns a Tensor if an operand is a tensor, else a Scalar.
-pybind11::object apply(const BuilderRef& builder, Op op, std::span<const pybind11::handle> args);
+pybind11::object apply(const BuilderRef& builder, ir::Op op,
+                       std::span<const pybind11::handle> args);
 
 // Return the sizes of a tensor; a negative dim counts from the end. Raise Shape "size-dim-1" for a
 // dim out of range.
 ScalarHandle size(const BuilderRef& builder, const TensorHandle& value, int64_t dim);
 std::vector<ScalarHandle> shape(const BuilderRef& builder, const TensorHandle& value);
 
-}  // namespace fuser
+}  // namespace fuser::bind

@@ -14,7 +14,10 @@
 
 namespace py = pybind11;
 
-namespace fuser {
+namespace fuser::bind {
+
+using namespace host;
+
 namespace {
 
 using Triple = std::array<uint32_t, 3>;
@@ -107,4 +110,4 @@ void bind_host(py::module_& m) {
   m.attr("host_frame_bytes") = kFrameBytes;
 }
 
-}  // namespace fuser
+}  // namespace fuser::bind

@@ -7,12 +7,15 @@
 
 namespace py = pybind11;
 
-namespace fuser {
+namespace fuser::bind {
+
+using namespace ir;
+
 namespace {
 
 std::vector<std::string> statements(const KernelIR& kernel) {
   std::vector<std::string> out;
-  visit(kernel.body, [&](const Stmt& s) { out.push_back(to_text(kernel, s)); });
+  visit(kernel.body, [&](const Stmt& s) { out.push_back(ir::to_text(kernel, s)); });
   return out;
 }
 
@@ -37,12 +40,12 @@ void bind_kernel(py::module_& m) {
       .def("statements", &statements,
            "Returns one line per statement, outer before inner, loops without body.")
       .def(
-          "text", [](const KernelIR& kernel) { return to_text(kernel); },
+          "text", [](const KernelIR& kernel) { return ir::to_text(kernel); },
           "Returns the kernel as text, the input of parse_kernel().")
       .def("verify", &verify, "Raises InternalError that names the invalid statement.")
-      .def("__str__", [](const KernelIR& kernel) { return to_text(kernel); });
+      .def("__str__", [](const KernelIR& kernel) { return ir::to_text(kernel); });
   m.def("parse_kernel", &parse_kernel, py::arg("text"),
         "Parses a kernel. Raises UserError parse-1 with line and column.");
 }
 
-}  // namespace fuser
+}  // namespace fuser::bind

@@ -14,7 +14,12 @@
 
 namespace py = pybind11;
 
-namespace fuser {
+namespace fuser::bind {
+
+using namespace codegen;
+using namespace driver;
+using namespace schedule;
+
 namespace {
 
 // An exception that Python raised in a compiler. Every thread that waits for the kernel gets it,
@@ -187,4 +192,4 @@ void bind_kernels(py::module_& m) {
         "interpreter's exit.");
 }
 
-}  // namespace fuser
+}  // namespace fuser::bind

@@ -7,7 +7,10 @@
 
 namespace py = pybind11;
 
-namespace fuser {
+namespace fuser::bind {
+
+using namespace ir;
+
 namespace {
 
 const char* rule_name(ResultRule rule) {
@@ -68,4 +71,4 @@ void bind_ops(py::module_& m) {
       "Every scalar op; an op's number is its place in this list.");
 }
 
-}  // namespace fuser
+}  // namespace fuser::bind

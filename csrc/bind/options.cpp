@@ -7,7 +7,7 @@
 
 namespace py = pybind11;
 
-namespace fuser {
+namespace fuser::bind {
 
 void bind_options(py::module_& m) {
   m.def(
@@ -47,4 +47,4 @@ void bind_options(py::module_& m) {
       "Writes a stage's text to stderr, or to its own file in FUSER_DUMP_DIR.");
 }
 
-}  // namespace fuser
+}  // namespace fuser::bind

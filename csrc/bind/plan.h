@@ -10,9 +10,9 @@
 #include "bind/text.h"
 #include "schedule/plan.h"
 
-namespace fuser {
+namespace fuser::bind {
 
-inline pybind11::dict plan_dict(const Plan& plan) {
+inline pybind11::dict plan_dict(const schedule::Plan& plan) {
   namespace py = pybind11;
   py::dict out;
   out["scheduler"] = plan.scheduler;
@@ -21,7 +21,7 @@ inline pybind11::dict plan_dict(const Plan& plan) {
       out[name.c_str()] = *number;
       continue;
     }
-    const auto& words = std::get<AccessSet>(value).words();
+    const auto& words = std::get<schedule::AccessSet>(value).words();
     py::object set = py::int_(0);
     for (size_t i = words.size(); i-- > 0;) set = (set << py::int_(64)) | py::int_(words[i]);
     out[name.c_str()] = set;
@@ -30,7 +30,7 @@ inline pybind11::dict plan_dict(const Plan& plan) {
 }
 
 // Converts a Python int of any size: a 64-bit number, or a set of accesses if it is larger.
-inline PlanValue plan_value(const std::string& name, pybind11::handle value) {
+inline schedule::PlanValue plan_value(const std::string& name, pybind11::handle value) {
   namespace py = pybind11;
   const auto refuse = [&](const char* expected) {
     return Fault(FaultKind::User, "plan-1",
@@ -55,15 +55,15 @@ inline PlanValue plan_value(const std::string& name, pybind11::handle value) {
     rest = rest >> py::int_(64);
   }
   if (words.size() == most) throw refuse("a set of the kernel's accesses, or an int of 64 bits");
-  return AccessSet(std::move(words));
+  return schedule::AccessSet(std::move(words));
 }
 
 // Returns the plan of a dict, the plans of a list of dicts (one per kernel), or no plan for None.
-inline std::vector<Plan> plans_of(pybind11::handle plans) {
+inline std::vector<schedule::Plan> plans_of(pybind11::handle plans) {
   namespace py = pybind11;
-  std::vector<Plan> out;
+  std::vector<schedule::Plan> out;
   const auto add = [&](const py::dict& fields) {
-    Plan& plan = out.emplace_back();
+    schedule::Plan& plan = out.emplace_back();
     for (const auto& [key, value] : fields) {
       const std::string name = to_text(key);
       if (name != "scheduler" && name != "schedule") {
@@ -85,4 +85,4 @@ inline std::vector<Plan> plans_of(pybind11::handle plans) {
   return out;
 }
 
-}  // namespace fuser
+}  // namespace fuser::bind

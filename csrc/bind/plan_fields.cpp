@@ -6,7 +6,10 @@
 
 namespace py = pybind11;
 
-namespace fuser {
+namespace fuser::bind {
+
+using namespace schedule;
+
 namespace {
 
 const char* name_of(FieldRange::Values values) {
@@ -53,4 +56,4 @@ void bind_plan_fields(py::module_& m) {
         "By scheduler: name, kind of values, least and most of each field of its plans.");
 }
 
-}  // namespace fuser
+}  // namespace fuser::bind

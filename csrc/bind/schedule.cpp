@@ -8,7 +8,9 @@
 
 namespace py = pybind11;
 
-namespace fuser {
+namespace fuser::bind {
+
+using namespace schedule;
 
 void bind_schedule(py::module_& core) {
   py::module_ m = core.def_submodule("schedules", "Schedules as plain data.");
@@ -16,7 +18,7 @@ void bind_schedule(py::module_& core) {
       .def(py::init(&parse_schedule), py::arg("text"))
       .def(py::self == py::self)
       .def("__hash__", [](const Schedule& s) { return hash(s); })
-      .def("__str__", [](const Schedule& s) { return to_string(s); });
+      .def("__str__", [](const Schedule& s) { return schedule::to_string(s); });
 }
 
-}  // namespace fuser
+}  // namespace fuser::bind

@@ -9,7 +9,7 @@
 
 namespace py = pybind11;
 
-namespace fuser {
+namespace fuser::bind {
 namespace {
 
 py::bytes to_bytes(const Digest& digest) {
@@ -42,4 +42,4 @@ void bind_sha256(py::module_& m) {
       "Returns the digest of one message as 64 hexadecimal digits.");
 }
 
-}  // namespace fuser
+}  // namespace fuser::bind

@@ -11,7 +11,10 @@
 
 namespace py = pybind11;
 
-namespace fuser {
+namespace fuser::bind {
+
+using namespace driver;
+
 namespace {
 
 Digest to_digest(std::string_view bytes) {
@@ -81,4 +84,4 @@ void bind_store(py::module_& m) {
       py::arg("option"), "Where the cache lives: the option, or a default from the environment.");
 }
 
-}  // namespace fuser
+}  // namespace fuser::bind

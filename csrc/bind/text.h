@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace fuser {
+namespace fuser::bind {
 
 // Returns str(value) for messages and names; a lone surrogate becomes an escape.
 inline std::string to_text(pybind11::handle value) {
@@ -50,4 +50,4 @@ inline pybind11::str from_system(std::string_view value) {
   return pybind11::reinterpret_steal<pybind11::str>(text);
 }
 
-}  // namespace fuser
+}  // namespace fuser::bind

@@ -6,7 +6,10 @@
 #include "codegen/device_text.h"
 #include "ir/fast_div.h"
 
-namespace fuser {
+namespace fuser::codegen {
+
+using namespace ir;
+
 namespace {
 
 struct CppPrinter : LanePrinter {
@@ -323,4 +326,4 @@ KernelText print_cpp(const KernelIR& kernel, const Constants& constants) {
           .for_cpu = true};
 }
 
-}  // namespace fuser
+}  // namespace fuser::codegen

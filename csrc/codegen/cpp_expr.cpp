@@ -5,7 +5,9 @@
 
 #include "base/error.h"
 
-namespace fuser {
+namespace fuser::codegen {
+
+using namespace ir;
 
 LanePrinter::LanePrinter(const KernelIR& of) : ExprPrinter{.kernel = of, .in_parts = true} {
   vars.resize(named_vars(of));
@@ -223,4 +225,4 @@ std::string LanePrinter::text_of(Expr root, bool is_index) {
   return memo[root];
 }
 
-}  // namespace fuser
+}  // namespace fuser::codegen

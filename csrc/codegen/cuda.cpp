@@ -9,7 +9,11 @@
 #include "ir/fast_div.h"
 #include "schedule/device.h"
 
-namespace fuser {
+namespace fuser::codegen {
+
+using namespace ir;
+using namespace schedule;
+
 namespace {
 
 // Returns the C++ type of an element.
@@ -493,4 +497,4 @@ KernelText print_horizontal(const KernelIR& kernel) {
   return finished(kernel, structs, "PARTS Parts parts", printer.out);
 }
 
-}  // namespace fuser
+}  // namespace fuser::codegen

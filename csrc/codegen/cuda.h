@@ -8,7 +8,7 @@
 #include "base/sha256.h"
 #include "ir/kernel.h"
 
-namespace fuser {
+namespace fuser::codegen {
 
 struct KernelText {
   std::string name;  // name of the function: the kernel's name and the start of the digest
@@ -28,11 +28,11 @@ KernelText renamed(KernelText kernel, const std::string& name);
 
 // By parameter: the constant that replaces it in the text. nullopt, or past the end: it remains a
 // parameter.
-using Constants = std::vector<std::optional<Number>>;
+using Constants = std::vector<std::optional<ir::Number>>;
 
 // Prints a kernel. With constants the text differs only in their declarations, so its arithmetic is
 // unchanged.
-KernelText print_cuda(const KernelIR& kernel, const Constants& constants = {});
+KernelText print_cuda(const ir::KernelIR& kernel, const Constants& constants = {});
 
 // Layout of the arguments of a horizontal fusion, which runs several sets of arguments in one
 // launch. A table holds the first block of each set. Behind it are the sets, each laid out as the
@@ -41,9 +41,9 @@ struct HorizontalLayout {
   int most = 0;  // maximum sets in a table; below 2, the kernel cannot be fused horizontally
   int part_bytes = 0, part_offset = 0;
 };
-HorizontalLayout horizontal_layout(const KernelIR& kernel);
+HorizontalLayout horizontal_layout(const ir::KernelIR& kernel);
 // Prints the kernel that takes these arguments. Unused table entries start behind the last possible
 // block.
-KernelText print_horizontal(const KernelIR& kernel);
+KernelText print_horizontal(const ir::KernelIR& kernel);
 
-}  // namespace fuser
+}  // namespace fuser::codegen

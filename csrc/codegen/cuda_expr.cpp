@@ -7,7 +7,10 @@
 
 #include "base/error.h"
 
-namespace fuser {
+namespace fuser::codegen {
+
+using namespace ir;
+
 namespace {
 
 std::string bits_literal(uint64_t bits, const char* suffix) {
@@ -186,4 +189,4 @@ std::string ExprPrinter::element(int array, Expr at) const {
   return text(kernel.arrays[array].name, "[", index(at), "]");
 }
 
-}  // namespace fuser
+}  // namespace fuser::codegen

@@ -5,7 +5,7 @@
 #include <unordered_set>
 #include <vector>
 
-namespace fuser {
+namespace fuser::codegen {
 namespace {
 
 bool is_name_char(char c) {
@@ -110,4 +110,4 @@ std::string cpu_text(std::string_view functions) {
   return blocks_for(library<DeviceBlock::Cpu>(), functions);
 }
 
-}  // namespace fuser
+}  // namespace fuser::codegen

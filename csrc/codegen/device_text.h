@@ -12,7 +12,7 @@
 #include <string>
 #include <string_view>
 
-namespace fuser {
+namespace fuser::codegen {
 
 struct DeviceBlock {
   enum Machines { Gpu, Cpu, Both };
@@ -32,4 +32,4 @@ std::string device_text(std::string_view kernel_body);
 // Returns the blocks that the functions of CPU kernels need.
 std::string cpu_text(std::string_view functions);
 
-}  // namespace fuser
+}  // namespace fuser::codegen

@@ -7,7 +7,7 @@
 #include <deque>
 #include <mutex>
 
-namespace fuser {
+namespace fuser::driver {
 namespace {
 
 constexpr size_t max_jobs = 64;
@@ -87,4 +87,4 @@ void stop_background() {
   queue.changed.wait(lock, [&] { return !queue.running; });
 }
 
-}  // namespace fuser
+}  // namespace fuser::driver

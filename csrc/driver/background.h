@@ -7,7 +7,7 @@
 
 #include <functional>
 
-namespace fuser {
+namespace fuser::driver {
 
 // Queues a job. Returns false if too many jobs are waiting or the process is ending. Blocks only
 // for the queue's lock. A job must not throw.
@@ -20,4 +20,4 @@ void wait_for_background();
 // interpreter's lock.
 void stop_background();
 
-}  // namespace fuser
+}  // namespace fuser::driver

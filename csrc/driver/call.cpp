@@ -2,7 +2,9 @@
 
 #include <utility>
 
-namespace fuser {
+namespace fuser::driver {
+
+using namespace program;
 
 int64_t Call::elements() const {
   int64_t total = 0;
@@ -32,4 +34,4 @@ std::vector<RunningKernel> Call::kernels() const {
   return out;
 }
 
-}  // namespace fuser
+}  // namespace fuser::driver

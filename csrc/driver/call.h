@@ -8,7 +8,7 @@
 #include "driver/compile.h"
 #include "driver/horizontal.h"
 
-namespace fuser {
+namespace fuser::driver {
 
 // A call between its arguments and its launch record.
 struct Call {
@@ -20,7 +20,7 @@ struct Call {
 
   // Calls visitor(group) for the groups whose kernels run, in order: of one step, or of all steps.
   template <class Visitor>
-  void visit_running(const KernelStep& step, Visitor&& visitor) const {
+  void visit_running(const program::KernelStep& step, Visitor&& visitor) const {
     visit_group(step.group, visitor);
   }
   template <class Visitor>
@@ -30,8 +30,9 @@ struct Call {
   }
   template <class Visitor>
   void visit_running(Visitor&& visitor) const {
-    for (const Step& step : specialized->program.steps)
-      if (const auto* kernel = std::get_if<KernelStep>(&step)) visit_running(*kernel, visitor);
+    for (const program::Step& step : specialized->program.steps)
+      if (const auto* kernel = std::get_if<program::KernelStep>(&step))
+        visit_running(*kernel, visitor);
   }
   // Returns the number of elements that all running kernels compute.
   int64_t elements() const;
@@ -39,4 +40,4 @@ struct Call {
   std::vector<RunningKernel> kernels() const;
 };
 
-}  // namespace fuser
+}  // namespace fuser::driver

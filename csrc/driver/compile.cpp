@@ -20,7 +20,16 @@
 #include "schedulers/by_hand.h"
 #include "schedulers/legal.h"
 
-namespace fuser {
+namespace fuser::driver {
+
+using namespace codegen;
+using namespace fusion;
+using namespace ir;
+using namespace lower;
+using namespace program;
+using namespace schedule;
+using namespace schedulers;
+
 namespace {
 
 bool has_reductions(const Refined& r) {
@@ -201,7 +210,7 @@ std::shared_ptr<const Variant> make_variant(Group& group, const Decision& decisi
     made->ir = lower_cpu(group.problem, made->schedule, index64, name);
     made->text = print_cpp(made->ir);
   } else {
-    made->ir = lower(group.problem, made->schedule, index64, name);
+    made->ir = lower::lower(group.problem, made->schedule, index64, name);
     made->text = print_cuda(made->ir);
   }
   for (const Param& p : made->ir.params)
@@ -284,4 +293,4 @@ std::shared_ptr<const Variant> find_variant(Group& group, GroupSizes& sizes,
   return variant;
 }
 
-}  // namespace fuser
+}  // namespace fuser::driver

@@ -20,7 +20,14 @@
 #include "fusion/index/layouts.h"
 #include "schedule/schedule_text.h"
 
-namespace fuser {
+namespace fuser::driver {
+
+using namespace codegen;
+using namespace fusion;
+using namespace ir;
+using namespace program;
+using namespace schedule;
+
 namespace {
 
 constexpr size_t max_records = 4096;  // per definition; beyond it the least recently used half is
@@ -476,4 +483,4 @@ void clear_executors() {
   specialization_counters().kernels = specialization_counters().failures = 0;
 }
 
-}  // namespace fuser
+}  // namespace fuser::driver

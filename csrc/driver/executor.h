@@ -10,7 +10,7 @@
 #include "driver/explanation.h"
 #include "driver/launch.h"
 
-namespace fuser {
+namespace fuser::driver {
 
 // Description of one kernel of a call, for the user.
 struct KernelInfo {
@@ -26,43 +26,46 @@ struct KernelInfo {
 class Executor {
  public:
   // Raises UserError for a definition without outputs. The fusion must outlive the executor.
-  explicit Executor(const Fusion& fusion);
+  explicit Executor(const ir::Fusion& fusion);
   ~Executor();
   Executor(const Executor&) = delete;
 
-  const Fusion& fusion() const { return fusion_; }
+  const ir::Fusion& fusion() const { return fusion_; }
 
   // Returns the launch record of a call. Plans, compiles and loads missing kernels. Thread-safe; no
   // lock is held while compiling. `plans`: the user's changes, one per kernel, or empty.
-  RecordRef record(const Arguments& arguments, const std::vector<Plan>& plans);
+  RecordRef record(const Arguments& arguments, const std::vector<schedule::Plan>& plans);
   bool is_compiled(const Arguments& arguments);
 
   // Inspect a call: like record(), but they only plan and do not compile.
-  std::vector<Plan> plans(const Arguments& arguments, const std::vector<Plan>& wanted = {});
+  std::vector<schedule::Plan> plans(const Arguments& arguments,
+                                    const std::vector<schedule::Plan>& wanted = {});
   // Returns the texts of the schedules of these plans, one per kernel.
-  std::vector<std::string> schedules(const Arguments& arguments, const std::vector<Plan>& wanted);
+  std::vector<std::string> schedules(const Arguments& arguments,
+                                     const std::vector<schedule::Plan>& wanted);
   std::string signature(const Arguments& arguments);
   Explanation explain(const Arguments& arguments);
   // Return the kernels of a record, and the record of the latest call or nullptr.
   static std::vector<KernelInfo> kernels(const Record& record);
   RecordRef last();
   // Appends the kernels of a call that are not in memory yet, so that they are built in one batch.
-  void collect(const Arguments& arguments, const std::vector<Plan>& plans,
-               std::vector<KernelText>& texts);
+  void collect(const Arguments& arguments, const std::vector<schedule::Plan>& plans,
+               std::vector<codegen::KernelText>& texts);
 
   // Makes these plans the default for calls with the same answers to guards as these arguments.
-  void prefer(const Arguments& arguments, const std::vector<Plan>& plans);
+  void prefer(const Arguments& arguments, const std::vector<schedule::Plan>& plans);
 
   void clear();
 
  private:
-  Call prepare(const Arguments& arguments, const std::vector<Plan>& plans, bool prefer = false);
+  Call prepare(const Arguments& arguments, const std::vector<schedule::Plan>& plans,
+               bool prefer = false);
   RecordRef build(Call& call, const Arguments& arguments);
   std::shared_ptr<Specialized> specialized_for(const Arguments& arguments,
                                                const std::vector<bool>& overlapping, Key& key,
                                                SizeValues& values);
 
-  const Fusion& fusion_;
+  const ir::Fusion& fusion_;
   const KeyRules rules_;
   const std::shared_ptr<const std::string> name_;  // Record::name
 
@@ -112,4 +115,4 @@ CacheCounters cache_counters();
 // Empties the caches of every executor and resets the counters.
 void clear_executors();
 
-}  // namespace fuser
+}  // namespace fuser::driver

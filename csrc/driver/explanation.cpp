@@ -4,7 +4,12 @@
 
 #include "fusion/segment/cost.h"
 
-namespace fuser {
+namespace fuser::driver {
+
+using namespace fusion;
+using namespace ir;
+using namespace program;
+using namespace schedule;
 
 namespace {
 
@@ -100,4 +105,4 @@ Explanation explanation_of(const Call& call, const Arguments& arguments) {
   return std::move(of.out);
 }
 
-}  // namespace fuser
+}  // namespace fuser::driver

@@ -7,7 +7,7 @@
 
 #include "driver/call.h"
 
-namespace fuser {
+namespace fuser::driver {
 
 // Steps of a call. Each lists its reads and writes, counting whole tensors once.
 struct Explanation {
@@ -24,8 +24,8 @@ struct Explanation {
   };
   std::vector<Step> steps;
   int64_t ideal_bytes = 0;  // bytes of each input that is read and of each result, once
-  std::vector<FusionBreak> fusion_breaks;
+  std::vector<fusion::FusionBreak> fusion_breaks;
 };
 Explanation explanation_of(const Call& call, const Arguments& arguments);
 
-}  // namespace fuser
+}  // namespace fuser::driver

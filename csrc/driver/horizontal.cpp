@@ -9,7 +9,11 @@
 #include "base/error.h"
 #include "base/options.h"
 
-namespace fuser {
+namespace fuser::driver {
+
+using namespace codegen;
+using namespace fusion;
+
 namespace {
 
 // Memory of an input (true) or of an output (false), and sets of it that kernels access.
@@ -128,4 +132,4 @@ LaunchRecord join_launches(const std::vector<LaunchRecord>& parts, LoadedKernelR
   return out;
 }
 
-}  // namespace fuser
+}  // namespace fuser::driver

@@ -9,7 +9,7 @@
 #include "driver/compile.h"
 #include "driver/launch.h"
 
-namespace fuser {
+namespace fuser::driver {
 
 // A kernel of a call, in the order of its steps.
 struct RunningKernel {
@@ -23,8 +23,8 @@ struct RunningKernel {
 std::vector<std::vector<size_t>> launches_of(const std::vector<RunningKernel>& kernels, bool join);
 
 // Returns the text to compile for a launch of these kernels.
-KernelText text_of_launch(const std::vector<RunningKernel>& kernels,
-                          const std::vector<size_t>& launch);
+codegen::KernelText text_of_launch(const std::vector<RunningKernel>& kernels,
+                                   const std::vector<size_t>& launch);
 // Returns the loaded kernels of the launches: kernels that a variant holds, and all others built in
 // one batch. `mutex` protects the variants' kernels.
 std::vector<LoadedKernelRef> load_launches(const std::vector<RunningKernel>& kernels,
@@ -34,4 +34,4 @@ std::vector<LoadedKernelRef> load_launches(const std::vector<RunningKernel>& ker
 // Fuses launches horizontally into one launch of `kernel`, the result of print_horizontal().
 LaunchRecord join_launches(const std::vector<LaunchRecord>& parts, LoadedKernelRef kernel);
 
-}  // namespace fuser
+}  // namespace fuser::driver

@@ -14,14 +14,21 @@
 #include "host/tasks.h"
 #include "ir/fast_div.h"
 
-namespace fuser {
+namespace fuser::driver {
+
+using namespace codegen;
+using namespace fusion;
+using namespace host;
+using namespace ir;
+using namespace schedule;
+
 namespace {
 
 constexpr size_t max_argument_bytes = 4096, max_arguments = 512;
 
 // Writes a scalar as the kernel's parameter. C++ conversions equal torch's for these types.
 void write_scalar(char* at, DType wanted, const Number& n, DType given) {
-  const bool integer = kind_of(given) == Kind::Int || kind_of(given) == Kind::Bool;
+  const bool integer = ir::kind_of(given) == Kind::Int || ir::kind_of(given) == Kind::Bool;
   const double real = integer ? static_cast<double>(n.integer) : n.real;
   const auto put = [&](auto value) { std::memcpy(at, &value, sizeof value); };
   switch (wanted) {
@@ -138,8 +145,8 @@ void run_on_host(const LaunchRecord& launch, const Arguments& arguments,
     host.ranges = ranges;
     if (launch.variant) host.checked = launch.variant->ir.checked;
   }
-  fuser::launch(launch.kernel->host, launch.shape.grid.data(), launch.shape.block.data(),
-                launch.shape.shared_bytes, parameters, host);
+  host::launch(launch.kernel->host, launch.shape.grid.data(), launch.shape.block.data(),
+               launch.shape.shared_bytes, parameters, host);
 }
 
 // Pads the argument bytes to a multiple of `align`. Returns the offset of the next value.
@@ -345,9 +352,9 @@ void run_launch(const LaunchRecord& launch, const Arguments& arguments,
   if (launch.kernel->target.is_host())
     return run_on_host(launch, arguments, outputs, record, memory, parameters);
   if (launch.counters == 0)
-    return fuser::launch(launch.kernel->cuda, launch.shape, stream, parameters);
+    return driver::launch(launch.kernel->cuda, launch.shape, stream, parameters);
   try {
-    fuser::launch(launch.kernel->cuda, launch.shape, stream, parameters);
+    driver::launch(launch.kernel->cuda, launch.shape, stream, parameters);
   } catch (...) {
     invalidate_counters(launch.kernel->cuda.device, stream);
     throw;
@@ -388,4 +395,4 @@ void set_lifetimes(Record& record) {
   }
 }
 
-}  // namespace fuser
+}  // namespace fuser::driver

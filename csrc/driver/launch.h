@@ -13,14 +13,14 @@
 #include "driver/scratch.h"
 #include "driver/signature.h"
 
-namespace fuser {
+namespace fuser::driver {
 
 struct Group;    // driver/compile.h
 struct Variant;  // driver/compile.h
 
 // An output to allocate: a result, or a temporary between kernels or of an in-place output.
 struct OutputSpec {
-  DType dtype{};
+  ir::DType dtype{};
   std::vector<int64_t> sizes, strides;
   int alias = -1;        // tensor input that it is written into, or -1
   bool temp = false;     // temporary: passed from one kernel to another, not to the caller
@@ -44,8 +44,8 @@ struct ScratchSpec {
 struct Patch {
   enum class Kind : uint8_t { Input, Output, Scalar, RngOffset, Value, Scratch };
   Kind kind{};
-  DType dtype{};        // Scalar, Value: type of the kernel parameter
-  DType given{};        // Scalar: type in the definition
+  ir::DType dtype{};    // Scalar, Value: type of the kernel parameter
+  ir::DType given{};    // Scalar: type in the definition
   uint16_t index = 0;   // index of the input, output, scalar or scratch buffer
   uint16_t offset = 0;  // offset in the argument bytes
 };
@@ -63,14 +63,15 @@ struct LaunchRecord {
 // Makes the launch of a group's kernel for arguments of these sizes; pointers and scalars are left
 // to be patched. Raises Unsupported "grid-1".
 LaunchRecord make_launch(const Group& group, std::shared_ptr<const Variant> made_for,
-                         LoadedKernelRef kernel, const Fusion& fusion, const Arguments& arguments);
+                         LoadedKernelRef kernel, const ir::Fusion& fusion,
+                         const Arguments& arguments);
 // Adds one workspace, or counters, to a launch.
 void add_scratch(LaunchRecord& launch, std::string name, bool counters, int64_t elements,
                  int element_bytes);
 struct CopyRecord {
   int output = 0;  // temporary to copy into its alias input
 };
-using StepRecord = std::variant<LaunchRecord, LibraryCall, CopyRecord>;
+using StepRecord = std::variant<LaunchRecord, fusion::LibraryCall, CopyRecord>;
 
 // Steps of one exact key, immutable once published.
 struct Record {
@@ -95,4 +96,4 @@ void run_launch(const LaunchRecord& launch, const Arguments& arguments,
                 std::span<char* const> outputs, const Record& record, CuStream stream,
                 const ScratchSource& scratch);
 
-}  // namespace fuser
+}  // namespace fuser::driver

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <utility>
 
-namespace fuser {
+namespace fuser::driver {
 namespace {
 
 constexpr int64_t smallest_slab = 1024;  // counters: one page, more than most kernels need
@@ -70,4 +70,4 @@ void invalidate_counters(int device, CuStream stream) noexcept {
   if (slab != s.by_stream.end()) slab->second.zero = false;
 }
 
-}  // namespace fuser
+}  // namespace fuser::driver

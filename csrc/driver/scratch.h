@@ -11,7 +11,7 @@
 
 #include "driver/cuda/cuda_api.h"
 
-namespace fuser {
+namespace fuser::driver {
 
 // Allocator of the call's device and stream.
 struct ScratchSource {
@@ -35,4 +35,4 @@ void invalidate_counters(int device, CuStream stream) noexcept;
 // Queues zeros into `count` counters.
 void zero_counters(char* counters, int64_t count, CuStream stream);
 
-}  // namespace fuser
+}  // namespace fuser::driver

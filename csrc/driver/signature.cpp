@@ -8,7 +8,10 @@
 #include "driver/target.h"
 #include "fusion/build/define.h"
 
-namespace fuser {
+namespace fuser::driver {
+
+using namespace fusion;
+using namespace ir;
 
 int64_t TensorView::numel() const {
   int64_t n = 1;
@@ -176,7 +179,8 @@ std::string describe(const TensorView& t) {
 namespace {
 
 std::string defined(const Tensor& t) {
-  return text("t", t.id, ": ", describe(t), t.location.empty() ? "" : "  defined at " + t.location);
+  return text("t", t.id, ": ", ir::describe(t),
+              t.location.empty() ? "" : "  defined at " + t.location);
 }
 
 }  // namespace
@@ -313,4 +317,4 @@ bool learn_sizes(const Fusion& fusion, const Constraints& constraints, const Siz
   return key.size() > before;
 }
 
-}  // namespace fuser
+}  // namespace fuser::driver

@@ -16,7 +16,7 @@
 #include "fusion/kernel/problem.h"
 #include "ir/fusion.h"
 
-namespace fuser {
+namespace fuser::driver {
 
 // Device of a tensor: a CUDA ordinal, or the CPU.
 inline constexpr int cpu_device = -1;
@@ -26,7 +26,7 @@ struct TensorView {
   const int64_t* sizes = nullptr;
   const int64_t* strides = nullptr;  // in elements
   int rank = 0;
-  DType dtype{};
+  ir::DType dtype{};
   int device = cpu_device;
 
   int64_t numel() const;
@@ -37,8 +37,8 @@ struct TensorView {
 // Arguments in the order of the definition's inputs and scalars.
 struct Arguments {
   std::span<const TensorView> tensors;
-  std::span<const Number> scalars;  // converted to the dtype of their ScalarInput
-  int device = cpu_device;          // device that the call runs on
+  std::span<const ir::Number> scalars;  // converted to the dtype of their ScalarInput
+  int device = cpu_device;              // device that the call runs on
   // By scalar: address on the GPU of a number that is added to it (Symbol::RngOffset only). Empty:
   // no scalar has one.
   std::span<const int64_t* const> added{};
@@ -54,7 +54,7 @@ struct KeyRules {
   std::vector<bool> written;       // by tensor input: an output is written into it
   bool in_place = false;           // an output is written into any input
 };
-KeyRules key_rules(const Fusion& fusion);
+KeyRules key_rules(const ir::Fusion& fusion);
 
 // Appends the exact key. Cheap: called on every launch.
 void exact_key(const Arguments& arguments, const KeyRules& rules, Key& key);
@@ -73,29 +73,29 @@ void find_overlaps(const Arguments& arguments, const KeyRules& rules, std::vecto
 // more than one element.
 bool writable(const TensorView& tensor);
 
-std::vector<LayoutClass> layout_classes(const Arguments& arguments);
-Key layout_key(const std::vector<LayoutClass>& layouts, const Arguments& arguments);
+std::vector<fusion::LayoutClass> layout_classes(const Arguments& arguments);
+Key layout_key(const std::vector<fusion::LayoutClass>& layouts, const Arguments& arguments);
 // Appends layout_key() without making the layout classes, for each new shape.
 void append_layout_key(const Arguments& arguments, Key& key);
 
 // Raises UserError, ShapeError or DTypeError, naming the argument that does not fit the definition.
-void check_arguments(const Fusion& fusion, const Arguments& arguments);
+void check_arguments(const ir::Fusion& fusion, const Arguments& arguments);
 // Size constraints of the definition, and size equalities that a call may satisfy, as a program to
 // evaluate.
 struct Constraints {
-  IntProgram program;
+  ir::IntProgram program;
   std::vector<std::pair<int, int>> equal;  // slots of both sides, by Fusion::constraints
   std::vector<int> nonempty;               // slots, by Fusion::nonempty
   struct Size {
     int slot = 0, dim = 0;
-    const Tensor* tensor = nullptr;
+    const ir::Tensor* tensor = nullptr;
   };
   std::vector<Size> computed;  // sizes that are neither given nor constant: may be negative
   int64_t constant = 0;        // largest constant size
-  std::vector<Nesting> nestings;
+  std::vector<fusion::Nesting> nestings;
   std::vector<std::pair<int, int>> nesting_slots;  // slots of both sides, by nesting
 };
-Constraints constraints_of(Fusion& fusion);
+Constraints constraints_of(ir::Fusion& fusion);
 // Sizes of a call, in the slots of Constraints::program.
 using SizeValues = std::vector<int64_t>;
 
@@ -106,8 +106,8 @@ using SizeValues = std::vector<int64_t>;
 // A constraint that holds only if a dim of size 1 broadcasts yields that dim alone (or several dims
 // of one tensor). Sizes that depend on it change then, so they are not checked. Tensors without
 // elements yield no equalities.
-bool learn_sizes(const Fusion& fusion, const Constraints& constraints, const SizeValues& values,
-                 KnownSizes& known, Key& key);
+bool learn_sizes(const ir::Fusion& fusion, const Constraints& constraints, const SizeValues& values,
+                 fusion::KnownSizes& known, Key& key);
 
 // Returns the largest size of a dim in this call, of inputs, intermediate tensors and results. No
 // coordinate exceeds it.
@@ -117,10 +117,10 @@ int64_t largest_size(const Constraints& constraints, const Arguments& arguments,
 // Leaves of an integer program over the sizes of a call (IntProgram::run).
 struct SizeLeaf {
   const Arguments& arguments;
-  int64_t operator()(Symbol s, int a, int b) const;
+  int64_t operator()(ir::Symbol s, int a, int b) const;
 };
 
 // Returns "float32[128, 64] strides [64, 1] cuda:0".
 std::string describe(const TensorView& tensor);
 
-}  // namespace fuser
+}  // namespace fuser::driver

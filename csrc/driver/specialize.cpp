@@ -8,7 +8,11 @@
 #include "driver/compile.h"
 #include "ir/fast_div.h"
 
-namespace fuser {
+namespace fuser::driver {
+
+using namespace codegen;
+using namespace ir;
+
 namespace {
 
 template <class T>
@@ -96,4 +100,4 @@ SpecializationCounters& specialization_counters() {
   return *counters;
 }
 
-}  // namespace fuser
+}  // namespace fuser::driver

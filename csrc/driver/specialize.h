@@ -11,7 +11,7 @@
 
 #include "driver/launch.h"
 
-namespace fuser {
+namespace fuser::driver {
 
 // Returns the record with every kernel specialized to its sizes, compiled and loaded. Returns
 // nullptr if no kernel has a parameter that follows from sizes. Raises the errors of
@@ -24,4 +24,4 @@ struct SpecializationCounters {
 };
 SpecializationCounters& specialization_counters();
 
-}  // namespace fuser
+}  // namespace fuser::driver

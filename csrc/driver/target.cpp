@@ -5,7 +5,12 @@
 #include "driver/cuda/cuda_api.h"
 #include "driver/signature.h"
 
-namespace fuser {
+namespace fuser::driver {
+
+using namespace codegen;
+using namespace schedule;
+using namespace schedulers;
+
 namespace {
 
 // Returns the instruction set of CPU kernels.
@@ -51,4 +56,4 @@ Target target_of(int device, const KernelText& kernel) {
   return {.kind = Device::Kind::Emulated, .debug = options().host_debug};
 }
 
-}  // namespace fuser
+}  // namespace fuser::driver

@@ -11,29 +11,29 @@
 #include "schedule/device.h"
 #include "schedulers/scheduler.h"
 
-namespace fuser {
+namespace fuser::driver {
 
 // Machine that kernels are built for.
 struct Target {
-  Device::Kind kind = Device::Kind::Gpu;
+  schedule::Device::Kind kind = schedule::Device::Kind::Gpu;
   int arch = 0;        // Gpu: compute capability
   Isa isa{};           // Cpu: instruction set
   bool debug = false;  // Emulated: check every access
   bool operator==(const Target&) const = default;
 
   // Returns whether the C++ compiler builds its kernels.
-  bool is_host() const { return kind != Device::Kind::Gpu; }
+  bool is_host() const { return kind != schedule::Device::Kind::Gpu; }
 };
 
 // Returns the kind of kernels that the options select for a device: a CUDA ordinal or cpu_device.
 // Raises Unsupported "cpu-isa-2" if this CPU lacks the instruction set of FUSER_CPU_ISA.
-Device::Kind kind_of(int device);
+schedule::Device::Kind kind_of(int device);
 // Returns the device, and the options that kind_of() and planning_device() read. It is part of
 // every key.
 uint32_t device_key(int device);
 // Returns the device that the plans of a scheduler are made for.
-Device planning_device(int device, const Scheduler& scheduler);
+schedule::Device planning_device(int device, const schedulers::Scheduler& scheduler);
 // Returns the target of a kernel.
-Target target_of(int device, const KernelText& kernel);
+Target target_of(int device, const codegen::KernelText& kernel);
 
-}  // namespace fuser
+}  // namespace fuser::driver

@@ -8,7 +8,7 @@
 #include "base/processor.h"
 #include "host/pool.h"
 
-namespace fuser {
+namespace fuser::host {
 namespace {
 
 constexpr int64_t kChunk = 64 << 10;  // bytes of a task
@@ -47,4 +47,4 @@ double copy_bandwidth(int64_t bytes) {
   return best;
 }
 
-}  // namespace fuser
+}  // namespace fuser::host

@@ -8,7 +8,7 @@
 #include "host/executor.h"
 #include "host/fiber.h"
 
-namespace fuser {
+namespace fuser::host {
 namespace {
 
 // Kind of collective that a fiber waits in: barriers of the four scopes, then shuffles by mode,
@@ -312,4 +312,4 @@ SharedSpan cluster_shared(void* handle) {
   return {fiber.at.shared - cluster_rank(handle) * pitch, fiber.group->cluster_size};
 }
 
-}  // namespace fuser
+}  // namespace fuser::host

@@ -7,7 +7,7 @@
 
 #include "device/host_abi.h"
 
-namespace fuser {
+namespace fuser::host {
 
 // Functions of HostRuntime.
 void run_fibers(const HostLaunch* launch,
@@ -26,4 +26,4 @@ struct SharedSpan {
 };
 SharedSpan cluster_shared(void* fiber);
 
-}  // namespace fuser
+}  // namespace fuser::host

@@ -5,7 +5,7 @@
 #include "host/collectives.h"
 #include "host/executor.h"
 
-namespace fuser {
+namespace fuser::host {
 namespace {
 
 std::string triple(const int32_t v[3]) { return text("(", v[0], ", ", v[1], ", ", v[2], ")"); }
@@ -93,4 +93,4 @@ void check_index(const HostLaunch* launch, const HostPosition* position, int64_t
                    "\n  hint: without FUSER_HOST_DEBUG the index is clamped to the range"));
 }
 
-}  // namespace fuser
+}  // namespace fuser::host

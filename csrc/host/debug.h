@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "device/host_abi.h"
 
-namespace fuser {
+namespace fuser::host {
 
 // Returns a fault of the running kernel: "kernel NAME, block (x, y, z), thread (x, y, z): MESSAGE
 // (order seed N)".
@@ -42,4 +42,4 @@ void shuffle_order(T* items, uint64_t count, OrderRandom& random) {
   }
 }
 
-}  // namespace fuser
+}  // namespace fuser::host

@@ -16,7 +16,7 @@
 #include "host/debug.h"
 #include "host/pool.h"
 
-namespace fuser {
+namespace fuser::host {
 namespace {
 
 constexpr uint32_t kMaxBlockThreads = 1024;
@@ -163,4 +163,4 @@ void launch(const HostKernel& kernel, const uint32_t grid[3], const uint32_t blo
   run_parallel(launch, units, options.threads > 0 ? options.threads : processor().cores);
 }
 
-}  // namespace fuser
+}  // namespace fuser::host

@@ -14,7 +14,7 @@
 #include "device/host_abi.h"
 #include "host/module.h"
 
-namespace fuser {
+namespace fuser::host {
 
 // Memory that a kernel may access: [begin, end).
 struct HostRange {
@@ -79,4 +79,4 @@ struct SharedMemory {
   size_t bytes = 0;
 };
 
-}  // namespace fuser
+}  // namespace fuser::host

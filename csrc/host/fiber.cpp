@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 
-namespace fuser {
+namespace fuser::host {
 
 #ifdef FUSER_FIBER_UCONTEXT
 
@@ -280,4 +280,4 @@ void release_stacks(const StackSet& set) {
   unmap(oldest);
 }
 
-}  // namespace fuser
+}  // namespace fuser::host

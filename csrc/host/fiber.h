@@ -17,7 +17,7 @@
 #include <ucontext.h>
 #endif
 
-namespace fuser {
+namespace fuser::host {
 
 struct Context {
 #ifdef FUSER_FIBER_UCONTEXT
@@ -64,4 +64,4 @@ StackSpan stack_at(const StackSet& set, size_t index);
 StackSet acquire_stacks(size_t count, size_t usable);
 void release_stacks(const StackSet& set);
 
-}  // namespace fuser
+}  // namespace fuser::host

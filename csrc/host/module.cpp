@@ -10,7 +10,7 @@
 
 #include "base/error.h"
 
-namespace fuser {
+namespace fuser::host {
 namespace {
 
 // Returns a path to a descriptor that no earlier call returned. The loader identifies a module by
@@ -74,4 +74,4 @@ HostKernel find(const HostModule& module, uint32_t index) {
   return {entry};
 }
 
-}  // namespace fuser
+}  // namespace fuser::host

@@ -8,7 +8,7 @@
 
 #include "device/host_abi.h"
 
-namespace fuser {
+namespace fuser::host {
 
 struct HostModule {
   void* handle = nullptr;  // from dlopen
@@ -27,4 +27,4 @@ HostModule load_host_bytes(std::span<const char> bytes);
 // built by another version of host_abi.h.
 HostKernel find(const HostModule& module, uint32_t index);
 
-}  // namespace fuser
+}  // namespace fuser::host

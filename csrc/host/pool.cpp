@@ -13,7 +13,7 @@
 #include <mutex>
 #include <vector>
 
-namespace fuser {
+namespace fuser::host {
 namespace {
 
 constexpr size_t kWorkerStackBytes = 16 << 20;  // plain kernels keep their register arrays on this
@@ -231,4 +231,4 @@ void parallel_for(uint64_t count, int threads,
   wait_for_workers(pool, job);
 }
 
-}  // namespace fuser
+}  // namespace fuser::host

@@ -8,11 +8,11 @@
 
 #include <cstdint>
 
-namespace fuser {
+namespace fuser::host {
 
 // Calls run(context, begin, end) on disjoint ranges that cover [0, count). Uses at most `threads`
 // threads including the caller, and returns when all calls have returned. `run` must not throw.
 void parallel_for(uint64_t count, int threads,
                   void (*run)(void* context, uint64_t begin, uint64_t end), void* context);
 
-}  // namespace fuser
+}  // namespace fuser::host

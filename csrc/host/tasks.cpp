@@ -2,7 +2,7 @@
 
 #include "host/pool.h"
 
-namespace fuser {
+namespace fuser::host {
 namespace {
 
 struct TaskCall {
@@ -22,4 +22,4 @@ void run_tasks(const HostKernel& kernel, int64_t tasks, void* const* args, int t
   if (tasks > 0) parallel_for(static_cast<uint64_t>(tasks), threads, run_range, &call);
 }
 
-}  // namespace fuser
+}  // namespace fuser::host

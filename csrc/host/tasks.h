@@ -5,10 +5,10 @@
 
 #include "host/module.h"
 
-namespace fuser {
+namespace fuser::host {
 
 // Runs the tasks [0, tasks) of a CPU kernel on at most `threads` threads. args: addresses of the
 // argument values, in order, with the types of the kernel's parameters.
 void run_tasks(const HostKernel& kernel, int64_t tasks, void* const* args, int threads);
 
-}  // namespace fuser
+}  // namespace fuser::host

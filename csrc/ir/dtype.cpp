@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 
-namespace fuser {
+namespace fuser::ir {
 namespace {
 
 constexpr DTypeRow rows[] = {
@@ -70,4 +70,4 @@ int64_t wrap(DType dtype, int64_t v) {
   }
 }
 
-}  // namespace fuser
+}  // namespace fuser::ir

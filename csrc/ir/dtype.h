@@ -5,7 +5,7 @@
 #include <span>
 #include <string_view>
 
-namespace fuser {
+namespace fuser::ir {
 
 enum class DType : uint8_t {
 #define FUSER_DTYPE(name, member, torch, device, bytes, kind, compute) name,
@@ -46,4 +46,4 @@ DType promote_types(DType a, DType b);
 // value.
 int64_t wrap(DType dtype, int64_t value);
 
-}  // namespace fuser
+}  // namespace fuser::ir

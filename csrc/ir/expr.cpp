@@ -9,7 +9,7 @@
 
 #include "base/error.h"
 
-namespace fuser {
+namespace fuser::ir {
 namespace {
 
 uint64_t mix(uint64_t h, uint64_t v) {
@@ -526,4 +526,4 @@ void IntProgram::resume(const Leaf& leaf, std::vector<int64_t>& values) const {
   }
 }
 
-}  // namespace fuser
+}  // namespace fuser::ir

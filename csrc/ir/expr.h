@@ -22,7 +22,7 @@
 #include "ir/dtype.h"
 #include "ir/ops.h"
 
-namespace fuser {
+namespace fuser::ir {
 
 struct ExprNode;
 using Expr = const ExprNode*;
@@ -189,4 +189,4 @@ class IntProgram {
   std::unordered_map<Expr, int> slots_;
 };
 
-}  // namespace fuser
+}  // namespace fuser::ir

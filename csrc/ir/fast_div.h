@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 
-namespace fuser {
+namespace fuser::ir {
 
 // x / divisor == (mul_hi(x, magic) + x) >> shift for 0 <= x < 2^31. Passed to kernels in this form.
 struct FastDiv {
@@ -23,4 +23,4 @@ inline FastDiv make_fast_div(uint32_t divisor) {
   return {divisor, static_cast<uint32_t>(magic), shift};
 }
 
-}  // namespace fuser
+}  // namespace fuser::ir

@@ -19,7 +19,7 @@
 #include "ir/movement.h"
 #include "ir/reductions.h"
 
-namespace fuser {
+namespace fuser::ir {
 
 struct Tensor;
 
@@ -211,4 +211,4 @@ std::vector<Expr> written_scalars(const Tensor& tensor);
 // Returns "float32[128, size(t0, 1)]".
 std::string describe(const Tensor& tensor);
 
-}  // namespace fuser
+}  // namespace fuser::ir

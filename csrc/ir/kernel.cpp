@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace fuser {
+namespace fuser::ir {
 
 namespace {
 
@@ -208,4 +208,4 @@ int KernelIR::argument_bytes() const {
   return bytes;
 }
 
-}  // namespace fuser
+}  // namespace fuser::ir

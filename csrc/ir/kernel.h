@@ -15,7 +15,7 @@
 #include "ir/expr.h"
 #include "ir/reductions.h"
 
-namespace fuser {
+namespace fuser::ir {
 
 // Partial result of a reduction; reductions.def lists its fields.
 struct State {
@@ -320,4 +320,4 @@ KernelIR parse_kernel(std::string_view text);
 // Also checks that collectives are convergent, and that each op follows its dtype rule.
 void verify(const KernelIR& kernel);
 
-}  // namespace fuser
+}  // namespace fuser::ir

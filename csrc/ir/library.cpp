@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace fuser {
+namespace fuser::ir {
 namespace {
 
 constexpr LibraryRow rows[] = {
@@ -77,4 +77,4 @@ DType dtype_of(LibraryOp op, char letter, DType values, std::span<const int64_t>
   }
 }
 
-}  // namespace fuser
+}  // namespace fuser::ir

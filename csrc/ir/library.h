@@ -9,7 +9,7 @@
 
 #include "ir/ops.h"
 
-namespace fuser {
+namespace fuser::ir {
 
 struct LibraryRow {
   const char* name;  // frontend name: "matmul"
@@ -53,4 +53,4 @@ bool accepts(LibraryOp op, DType dtype);
 // Returns the dtype of a letter of the row, for a call on `values` with these attributes.
 DType dtype_of(LibraryOp op, char letter, DType values, std::span<const int64_t> attributes);
 
-}  // namespace fuser
+}  // namespace fuser::ir

@@ -17,7 +17,7 @@
 
 #include "ir/expr.h"
 
-namespace fuser {
+namespace fuser::ir {
 
 struct Tensor;
 
@@ -162,4 +162,4 @@ void visit_movement_ops(const Visitor& visit) {
   }(std::type_identity<Movement>{});
 }
 
-}  // namespace fuser
+}  // namespace fuser::ir

@@ -3,7 +3,7 @@
 #include <string>
 #include <unordered_map>
 
-namespace fuser {
+namespace fuser::ir {
 namespace {
 
 constexpr const char* kNone = nullptr;  // the row has no text for that kind
@@ -51,4 +51,4 @@ const char* op_text(Op op, DType compute) {
   return nullptr;
 }
 
-}  // namespace fuser
+}  // namespace fuser::ir

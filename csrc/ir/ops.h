@@ -8,7 +8,7 @@
 
 #include "ir/dtype.h"
 
-namespace fuser {
+namespace fuser::ir {
 
 // Rules for the result dtype, given the promoted compute dtype of the operands.
 enum class ResultRule : uint8_t {
@@ -64,4 +64,4 @@ Op half_form(Op op);
 // Returns the kernel text of `op` computed in `compute`, or nullptr if the row does not accept it.
 const char* op_text(Op op, DType compute);
 
-}  // namespace fuser
+}  // namespace fuser::ir

@@ -62,7 +62,7 @@
 #include "base/error.h"
 #include "ir/parse_expr.h"
 
-namespace fuser {
+namespace fuser::ir {
 namespace {
 
 constexpr int kMaxNesting = 100;  // nesting of loops and conditions: bodies are traversed by
@@ -448,4 +448,4 @@ struct Parser : ExprParser {
 
 KernelIR parse_kernel(std::string_view source) { return Parser(source).parse(); }
 
-}  // namespace fuser
+}  // namespace fuser::ir

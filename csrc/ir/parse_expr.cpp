@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 
-namespace fuser {
+namespace fuser::ir {
 namespace {
 
 bool find_infix(std::string_view sign, Op& op, int& level) {
@@ -274,4 +274,4 @@ Expr ExprParser::subscript() {
   return e;
 }
 
-}  // namespace fuser
+}  // namespace fuser::ir

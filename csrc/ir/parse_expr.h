@@ -20,7 +20,7 @@
 #include "ir/kernel.h"
 #include "ir/tokens.h"
 
-namespace fuser {
+namespace fuser::ir {
 
 struct ExprParser : TokenReader {
   using TokenReader::TokenReader;
@@ -51,4 +51,4 @@ struct ExprParser : TokenReader {
   void close(Stacks& s);
 };
 
-}  // namespace fuser
+}  // namespace fuser::ir

@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "ir/kernel.h"
 
-namespace fuser {
+namespace fuser::ir {
 namespace {
 
 constexpr uint64_t kPlainNan = 0x7ff8000000000000;
@@ -518,4 +518,4 @@ std::string to_text(const KernelIR& k) {
   return std::move(writer.out);
 }
 
-}  // namespace fuser
+}  // namespace fuser::ir

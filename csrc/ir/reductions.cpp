@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace fuser {
+namespace fuser::ir {
 namespace {
 
 constexpr ReductionRow rows[] = {
@@ -38,4 +38,4 @@ int state_bytes(ReduceOp op, DType compute) {
   return (bytes + widest - 1) / widest * widest;
 }
 
-}  // namespace fuser
+}  // namespace fuser::ir

@@ -8,7 +8,7 @@
 
 #include "ir/ops.h"
 
-namespace fuser {
+namespace fuser::ir {
 
 // Traits of a reduction, as bits.
 enum ReductionTraits : uint8_t {
@@ -56,4 +56,4 @@ DType result_dtype(ReduceOp op, DType compute, int result);
 // Returns the bytes of one state.
 int state_bytes(ReduceOp op, DType compute);
 
-}  // namespace fuser
+}  // namespace fuser::ir

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 
-namespace fuser {
+namespace fuser::ir {
 namespace {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -164,4 +164,4 @@ double TokenReader::real() {
   return value;
 }
 
-}  // namespace fuser
+}  // namespace fuser::ir

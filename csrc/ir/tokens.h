@@ -8,7 +8,7 @@
 
 #include "ir/dtype.h"
 
-namespace fuser {
+namespace fuser::ir {
 
 struct Token {
   enum class Kind : uint8_t { Name, Number, Sign, Line, End };
@@ -47,4 +47,4 @@ struct TokenReader {
   double real();
 };
 
-}  // namespace fuser
+}  // namespace fuser::ir

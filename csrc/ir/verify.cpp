@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "ir/kernel.h"
 
-namespace fuser {
+namespace fuser::ir {
 namespace {
 
 constexpr int kArgumentBytes = 4096;  // bytes of arguments of a launch that every supported driver
@@ -550,4 +550,4 @@ void verify(const KernelIR& kernel) {
               "; define fewer inputs and outputs in one fusion");
 }
 
-}  // namespace fuser
+}  // namespace fuser::ir

@@ -3,7 +3,12 @@
 #include "lower/passes.h"
 #include "schedule/verify_schedule.h"
 
-namespace fuser {
+namespace fuser::lower {
+
+using namespace fusion;
+using namespace ir;
+using namespace schedule;
+
 namespace {
 
 struct Pass {
@@ -63,4 +68,4 @@ KernelIR lower_cpu(const Problem& problem, const Schedule& schedule, bool index6
   return run_passes(build_cpu(problem, schedule, index64), name);
 }
 
-}  // namespace fuser
+}  // namespace fuser::lower

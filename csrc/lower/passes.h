@@ -7,21 +7,23 @@
 #include "ir/kernel.h"
 #include "schedule/schedule.h"
 
-namespace fuser {
+namespace fuser::lower {
 
 // before: a Problem and its Schedule of one stage without reductions and without a thread tile.
 // does:   opens the register loops and computes every value at the depth of the axes that it varies
 //         over. All loads come before any arithmetic, and all stores after it.
 // after:  offsets are expressions over axes (Symbol::Axis), sizes and strides. KernelIR::axes holds
 //         the index map: the linear index of each dim for the running thread.
-KernelIR build_pointwise(const Problem& problem, const Schedule& schedule, bool index64);
+ir::KernelIR build_pointwise(const fusion::Problem& problem, const schedule::Schedule& schedule,
+                             bool index64);
 
 // before: a Problem with reductions, or one whose rows form a tile of threads, and its Schedule.
 // does:   emits one reduction loop per phase. Between the loops it keeps the values that the
 //         schedule makes persistent, and combines partial results over threads, cluster and grid.
 //         Each output is stored in the phase that phase analysis assigns to it.
 // after:  as after loops().
-KernelIR build_reduction(const Problem& problem, const Schedule& schedule, bool index64);
+ir::KernelIR build_reduction(const fusion::Problem& problem, const schedule::Schedule& schedule,
+                             bool index64);
 
 // before: a Problem and its Schedule of several stages, which map the threads of a block to its
 //         tile differently.
@@ -29,36 +31,40 @@ KernelIR build_reduction(const Problem& problem, const Schedule& schedule, bool 
 //         next stage through shared memory, with a barrier in between; a stage's loads precede the
 //         barrier.
 // after:  no Symbol::Axis: each stage resolves its addresses with its own index map.
-KernelIR build_staged(const Problem& problem, const Schedule& schedule, bool index64);
+ir::KernelIR build_staged(const fusion::Problem& problem, const schedule::Schedule& schedule,
+                          bool index64);
 
 // before: a Problem and its Schedule of three dims: kept axes around the lanes, reduced axes around
 //         the lanes, and the axes of the lanes.
 // does:   emits the loops of a task for one lane. Threads of the block are the lanes.
 // after:  no Symbol::Axis: each loop resolves its addresses with its own index map.
-KernelIR build_cpu(const Problem& problem, const Schedule& schedule, bool index64);
+ir::KernelIR build_cpu(const fusion::Problem& problem, const schedule::Schedule& schedule,
+                       bool index64);
 
 // before: offsets over axes.
 // does:   replaces each axis by its value in the index map. An offset that is linear in the linear
 //         index of a dim uses that index; every other offset divides it into axes. If the lanes of
 //         an access run along contiguous rows, then one division serves all lanes.
 // after:  no Symbol::Axis, and KernelIR::axes is empty.
-void addresses(KernelIR& kernel);
+void addresses(ir::KernelIR& kernel);
 // Resolves the axes of one expression with the given index map. `lane` is the lane of the vector,
 // or nullptr for lane 0.
-Expr address(Exprs& exprs, const std::vector<LinearAxes>& index_map, Expr offset, Expr lane);
+ir::Expr address(ir::Exprs& exprs, const std::vector<ir::LinearAxes>& index_map, ir::Expr offset,
+                 ir::Expr lane);
 // Returns whether the linear form is linear in the linear index of these axes, so that no division
 // is needed.
-bool is_linear_in_index(Exprs& exprs, const Linear& form, const LinearAxes& axes);
+bool is_linear_in_index(ir::Exprs& exprs, const fusion::Linear& form, const ir::LinearAxes& axes);
 // Returns the offset as a linear form of the axes if it is linear in the linear index of every dim,
 // else nullopt.
-std::optional<Linear> linear_in_dims(Exprs& exprs, const std::vector<LinearAxes>& index_map,
-                                     Expr offset);
+std::optional<fusion::Linear> linear_in_dims(ir::Exprs& exprs,
+                                             const std::vector<ir::LinearAxes>& index_map,
+                                             ir::Expr offset);
 
 // before: expressions over sizes, strides and scalar inputs.
 // does:   makes a kernel parameter of each maximal subexpression that is uniform across threads. A
 //         divisor becomes a Divisor parameter (multiplication by its reciprocal).
 // after:  leaves are constants, parameters, variables, array elements, thread and block.
-void parameters(KernelIR& kernel);
+void parameters(ir::KernelIR& kernel);
 
 // before: integer subexpressions may repeat between statements, and may be inside loops that
 //         they are invariant to. Arithmetic on values that reads only parameters may repeat as
@@ -67,20 +73,20 @@ void parameters(KernelIR& kernel);
 //         once, in a Let at the outermost position where its variables are defined. Splits
 //         arithmetic on parameters that nests deeply.
 // after:  the same statements with shorter expressions.
-void cse(KernelIR& kernel);
+void cse(ir::KernelIR& kernel);
 
 // before: variables carry the numbers that earlier passes gave them.
 // does:   drops parameters and Lets without a use, and numbers the rest in order of appearance. The
 //         kernel text is the cache key, so equal kernels must have equal texts.
 // after:  final form.
-void canonicalize(KernelIR& kernel);
+void canonicalize(ir::KernelIR& kernel);
 
 // Runs the builder and all passes, with verify() and dumps after each.
-KernelIR lower(const Problem& problem, const Schedule& schedule, bool index64,
-               const std::string& name);
+ir::KernelIR lower(const fusion::Problem& problem, const schedule::Schedule& schedule, bool index64,
+                   const std::string& name);
 // Does the same for a CPU kernel: a block is a task, and KernelIR::blocks follows from sizes alone.
 // Tasks run in any order on any thread. There are no barriers, no shared memory and no threads.
-KernelIR lower_cpu(const Problem& problem, const Schedule& schedule, bool index64,
-                   const std::string& name);
+ir::KernelIR lower_cpu(const fusion::Problem& problem, const schedule::Schedule& schedule,
+                       bool index64, const std::string& name);
 
-}  // namespace fuser
+}  // namespace fuser::lower

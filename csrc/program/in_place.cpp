@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <iterator>
 
-namespace fuser {
+namespace fuser::program {
+
+using namespace fusion;
+using namespace ir;
 
 namespace {
 
@@ -152,4 +155,4 @@ std::vector<bool> find_in_place(const Program& program, const Fusion& fusion,
   return out;
 }
 
-}  // namespace fuser
+}  // namespace fuser::program

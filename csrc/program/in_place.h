@@ -5,16 +5,16 @@
 
 #include "program/program.h"
 
-namespace fuser {
+namespace fuser::program {
 
 // Moves kernels to the end of the program if they overwrite memory that later steps read, and if no
 // later step reads their outputs. An optimizer's step counter, which all of its kernels read, is
 // then incremented last.
-void write_after_reads(Program& program, const Fusion& fusion,
+void write_after_reads(Program& program, const ir::Fusion& fusion,
                        const std::vector<GroupKernels>& kernels);
 // Returns, by output, whether it is stored straight into its alias input.
-std::vector<bool> find_in_place(const Program& program, const Fusion& fusion,
+std::vector<bool> find_in_place(const Program& program, const ir::Fusion& fusion,
                                 const std::vector<GroupKernels>& kernels,
                                 const std::vector<bool>& overlapping);
 
-}  // namespace fuser
+}  // namespace fuser::program

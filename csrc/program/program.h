@@ -6,7 +6,7 @@
 
 #include "fusion/index/access.h"
 
-namespace fuser {
+namespace fuser::program {
 
 // Steps of a Program, in order.
 struct KernelStep {
@@ -15,15 +15,15 @@ struct KernelStep {
 struct CopyStep {  // an in-place output that could not be stored directly: temporary -> input
   int output = 0;
 };
-using Step = std::variant<KernelStep, LibraryCall, CopyStep>;
+using Step = std::variant<KernelStep, fusion::LibraryCall, CopyStep>;
 struct Program {
   std::vector<Step> steps;
 };
 
 // The kernel of one group of values, and the kernels of its fission in order.
 struct GroupKernels {
-  Refined whole;
-  std::vector<Refined> fission;
+  fusion::Refined whole;
+  std::vector<fusion::Refined> fission;
 };
 
-}  // namespace fuser
+}  // namespace fuser::program

@@ -5,7 +5,10 @@
 
 #include "fusion/index/views.h"
 
-namespace fuser {
+namespace fuser::program {
+
+using namespace fusion;
+using namespace ir;
 
 namespace {
 
@@ -83,4 +86,4 @@ std::vector<ViewSlots> find_views(Fusion& fusion, const std::vector<LayoutClass>
   return out;
 }
 
-}  // namespace fuser
+}  // namespace fuser::program

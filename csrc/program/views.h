@@ -5,7 +5,7 @@
 
 #include "fusion/kernel/problem.h"
 
-namespace fuser {
+namespace fuser::program {
 
 struct ViewSlots {
   int input = -1, output = -1;  // whose view the output is; -1: of none
@@ -18,7 +18,8 @@ struct ViewSlots {
 // library calls that are views of inputs become temporary outputs. An input that is overwritten, or
 // that may overlap one, yields no other view, because a result must hold its old value.
 // The slots of each output; offsets and strides are added to `shapes`.
-std::vector<ViewSlots> find_views(Fusion& fusion, const std::vector<LayoutClass>& layouts,
-                                  const std::vector<bool>& overlapping, IntProgram& shapes);
+std::vector<ViewSlots> find_views(ir::Fusion& fusion,
+                                  const std::vector<fusion::LayoutClass>& layouts,
+                                  const std::vector<bool>& overlapping, ir::IntProgram& shapes);
 
-}  // namespace fuser
+}  // namespace fuser::program

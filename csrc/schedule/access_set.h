@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace fuser {
+namespace fuser::schedule {
 
 // A bit set of unlimited size. A plan holds it as the integer whose bit i is set if access i is in
 // the set.
@@ -59,4 +59,4 @@ class AccessSet {
   std::vector<uint64_t> words_;
 };
 
-}  // namespace fuser
+}  // namespace fuser::schedule

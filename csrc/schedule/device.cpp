@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 
-namespace fuser {
+namespace fuser::schedule {
 namespace {
 
 constexpr int kKiB = 1024;
@@ -162,4 +162,4 @@ Device native_device(Isa isa) {
   return device;
 }
 
-}  // namespace fuser
+}  // namespace fuser::schedule

@@ -11,7 +11,7 @@
 
 #include "base/processor.h"
 
-namespace fuser {
+namespace fuser::schedule {
 
 // Limits that all supported GPUs share.
 inline constexpr int warp = 32;            // threads of a warp
@@ -81,4 +81,4 @@ Device host_device(int like_arch);
 // Describes this CPU with the given instruction set, which it need not have.
 Device native_device(Isa isa);
 
-}  // namespace fuser
+}  // namespace fuser::schedule

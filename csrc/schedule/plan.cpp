@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 
-namespace fuser {
+namespace fuser::schedule {
 namespace {
 
 // Converts a number of any length, given as words with the lowest first, to decimal.
@@ -103,4 +103,4 @@ std::string to_string(const Plan& plan) {
   return text(plan.scheduler, "(", joined(parts), ")");
 }
 
-}  // namespace fuser
+}  // namespace fuser::schedule

@@ -10,7 +10,7 @@
 
 #include "schedule/access_set.h"
 
-namespace fuser {
+namespace fuser::schedule {
 
 using PlanValue = std::variant<int64_t, AccessSet>;
 
@@ -39,4 +39,4 @@ void append_key(const Plan& plan, std::vector<uint64_t>& key);
 std::string to_string(const PlanValue& value);  // prints the integer
 std::string to_string(const Plan& plan);        // prints "pointwise(threads=256, vector=8)"
 
-}  // namespace fuser
+}  // namespace fuser::schedule

@@ -1,6 +1,6 @@
 #include "schedule/plans.h"
 
-namespace fuser {
+namespace fuser::schedule {
 namespace {
 
 // Reasons that several schedulers give for a range.
@@ -73,4 +73,4 @@ std::vector<std::string_view> planned_schedulers() {
 #define FUSER_PLAN_END() }
 #include "schedule/plan_fields.def"
 
-}  // namespace fuser
+}  // namespace fuser::schedule

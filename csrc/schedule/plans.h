@@ -9,7 +9,7 @@
 #include "schedule/access_set.h"
 #include "schedule/plan.h"
 
-namespace fuser {
+namespace fuser::schedule {
 
 // Types of the fields by name.
 namespace field {
@@ -64,4 +64,4 @@ struct FieldRange {
 std::span<const FieldRange> fields_of(std::string_view scheduler);
 std::vector<std::string_view> planned_schedulers();
 
-}  // namespace fuser
+}  // namespace fuser::schedule

@@ -5,7 +5,9 @@
 #include "base/error.h"
 #include "schedule/device.h"
 
-namespace fuser {
+namespace fuser::schedule {
+
+using namespace fusion;
 
 void vectorize(Schedule& schedule, const AccessSet& accesses, VectorKind kind, int width) {
   for (size_t i = 0; i < schedule.accesses.size() && width > 1; ++i) {
@@ -45,4 +47,4 @@ StagingMoves staging_moves(int threads, int rows, int rows_per_vector, int eleme
   return m;
 }
 
-}  // namespace fuser
+}  // namespace fuser::schedule

@@ -13,7 +13,7 @@
 #include "fusion/index/access.h"
 #include "schedule/access_set.h"
 
-namespace fuser {
+namespace fuser::schedule {
 
 using DimId = int;
 using AccessId = int;  // index into Problem::accesses
@@ -40,7 +40,7 @@ struct LineAlignment {
   bool operator==(const LineAlignment&) const = default;
 };
 struct Dim {  // adjacent axes as one linear index
-  std::vector<AxisId> axes;
+  std::vector<fusion::AxisId> axes;
   LineAlignment line{};
   bool divides = false;  // True if the tile of a staged kernel divides the dim
   bool operator==(const Dim&) const = default;
@@ -74,7 +74,7 @@ struct Lanes {
 struct LoopNest {
   std::vector<Loop> loops;  // outer to inner
   Lanes lanes{};
-  std::vector<ValueId> computed{};
+  std::vector<fusion::ValueId> computed{};
   // Indices into Refined::stores. A single nest contains all stores; it lists them only if its tile
   // has more dims than K and R.
   std::vector<int> stores{};
@@ -114,8 +114,8 @@ enum class StagingShape : uint8_t {
 // An access or a value that is held between nests or reduction loops. An access without a staging
 // is reloaded, and a value without one is rematerialized.
 struct Staging {
-  AccessId access = -1;  // -1: a value is staged
-  ValueId value = -1;    // -1: an access is staged
+  AccessId access = -1;        // -1: a value is staged
+  fusion::ValueId value = -1;  // -1: an access is staged
   Place place = Place::Registers;
   StagingShape shape = StagingShape::Row;
   int rows_per_vector = 1;  // neighbouring rows of a tile that move as one vector
@@ -160,7 +160,7 @@ void vectorize(Schedule& schedule, const AccessSet& accesses, VectorKind kind, i
 
 // Returns the staging of an access or of a value; nullptr if it is not staged.
 const Staging* staging_of_access(const Schedule& schedule, AccessId access);
-const Staging* staging_of_value(const Schedule& schedule, ValueId value);
+const Staging* staging_of_value(const Schedule& schedule, fusion::ValueId value);
 
 // Loop structure with which a block copies a staging tile. A run is the elements of one column in
 // neighbouring rows that move as one vector. A thread moves the runs of as many columns together as
@@ -174,4 +174,4 @@ struct StagingMoves {
 StagingMoves staging_moves(int threads, int rows, int rows_per_vector, int element_bytes, int lanes,
                            int length);
 
-}  // namespace fuser
+}  // namespace fuser::schedule

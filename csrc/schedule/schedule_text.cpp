@@ -8,7 +8,10 @@
 
 #include "base/error.h"
 
-namespace fuser {
+namespace fuser::schedule {
+
+using namespace fusion;
+
 namespace {
 
 // Names of enumerators, in their order.
@@ -384,4 +387,4 @@ Schedule parse_schedule(const std::string& text) {
 
 size_t hash(const Schedule& schedule) { return std::hash<std::string>()(to_string(schedule)); }
 
-}  // namespace fuser
+}  // namespace fuser::schedule

@@ -20,7 +20,7 @@
 
 #include "schedule/schedule.h"
 
-namespace fuser {
+namespace fuser::schedule {
 
 std::string to_string(const Schedule& schedule);
 // Reads such a text; whitespace and the order of attributes are free. Raises UserError "schedule-1"
@@ -28,4 +28,4 @@ std::string to_string(const Schedule& schedule);
 Schedule parse_schedule(const std::string& text);
 size_t hash(const Schedule& schedule);  // of the text
 
-}  // namespace fuser
+}  // namespace fuser::schedule

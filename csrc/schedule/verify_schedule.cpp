@@ -5,7 +5,11 @@
 
 #include "schedule/device.h"
 
-namespace fuser {
+namespace fuser::schedule {
+
+using namespace fusion;
+using namespace ir;
+
 namespace {
 
 constexpr int64_t most_extent = 1 << 20;  // products of two extents stay within 64 bits
@@ -247,4 +251,4 @@ void verify(const Problem& whole, const Schedule& s, FaultKind kind) {
   }
 }
 
-}  // namespace fuser
+}  // namespace fuser::schedule

@@ -6,7 +6,7 @@
 #include "fusion/kernel/problem.h"
 #include "schedule/schedule.h"
 
-namespace fuser {
+namespace fuser::schedule {
 
 // How the nests of a schedule map threads. Each kind has its builder in lower/build.
 enum class NestKind : uint8_t {
@@ -19,6 +19,7 @@ NestKind nest_kind(const Schedule& schedule);
 // Raises a fault of this kind unless the schedule is legal for the problem (its single-pass form if
 // the schedule says so). "schedule-2": a field is out of its range or contradicts another field.
 // "schedule-3": no builder takes these loops.
-void verify(const Problem& problem, const Schedule& schedule, FaultKind kind = FaultKind::Internal);
+void verify(const fusion::Problem& problem, const Schedule& schedule,
+            FaultKind kind = FaultKind::Internal);
 
-}  // namespace fuser
+}  // namespace fuser::schedule

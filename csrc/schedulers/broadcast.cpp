@@ -14,7 +14,12 @@
 #include "schedulers/legal.h"
 #include "schedulers/schedulers.h"
 
-namespace fuser {
+namespace fuser::schedulers {
+
+using namespace fusion;
+using namespace ir;
+using namespace schedule;
+
 namespace {
 
 constexpr int block_threads = 256;
@@ -118,4 +123,4 @@ void check_broadcast(const Problem&, const Plan& planned, const Plan& wanted) {
               ", because a block consists of whole warps"));
 }
 
-}  // namespace fuser
+}  // namespace fuser::schedulers

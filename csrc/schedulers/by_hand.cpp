@@ -8,7 +8,11 @@
 #include "schedule/schedule_text.h"
 #include "schedule/verify_schedule.h"
 
-namespace fuser {
+namespace fuser::schedulers {
+
+using namespace fusion;
+using namespace schedule;
+
 namespace {
 
 constexpr int64_t most_unrolled = 64;  // steps of one Unroll loop; more would spill registers
@@ -259,4 +263,4 @@ Schedule schedule_by_hand(const Problem& whole, const Schedule& planned, const s
   return wanted;
 }
 
-}  // namespace fuser
+}  // namespace fuser::schedulers

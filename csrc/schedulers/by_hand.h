@@ -6,7 +6,7 @@
 #include "fusion/kernel/problem.h"
 #include "schedule/schedule.h"
 
-namespace fuser {
+namespace fuser::schedulers {
 
 // Returns the schedule of the text. `planned`: schedule of the kernel's plan, for equal hints.
 //
@@ -14,6 +14,7 @@ namespace fuser {
 // verify() refuses it, "schedule-4" if it is not known to be correct for all sizes of the plan.
 // Facts of sizes come from the planned schedule, which states as many as the hints allow: a
 // schedule by hand may use fewer. An accepted schedule computes what the planned one does.
-Schedule schedule_by_hand(const Problem& problem, const Schedule& planned, const std::string& text);
+schedule::Schedule schedule_by_hand(const fusion::Problem& problem,
+                                    const schedule::Schedule& planned, const std::string& text);
 
-}  // namespace fuser
+}  // namespace fuser::schedulers

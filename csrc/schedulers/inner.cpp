@@ -25,7 +25,12 @@
 #include "schedulers/legal.h"
 #include "schedulers/schedulers.h"
 
-namespace fuser {
+namespace fuser::schedulers {
+
+using namespace fusion;
+using namespace ir;
+using namespace schedule;
+
 namespace {
 
 constexpr int block_threads = 128;  // threads per block for rows of at most a warp
@@ -526,4 +531,4 @@ void check_inner(const Problem& p, const Plan& planned, const Plan& wanted) {
               ", because a block consists of whole warps"));
 }
 
-}  // namespace fuser
+}  // namespace fuser::schedulers

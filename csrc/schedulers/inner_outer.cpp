@@ -30,7 +30,12 @@
 #include "schedulers/legal.h"
 #include "schedulers/schedulers.h"
 
-namespace fuser {
+namespace fuser::schedulers {
+
+using namespace fusion;
+using namespace ir;
+using namespace schedule;
+
 namespace {
 
 // Threads per row; more leave each too few registers for its columns.
@@ -444,4 +449,4 @@ void check_inner_outer(const Problem&, const Plan& planned, const Plan& wanted) 
               " threads per block, and at most ", x * y * unroll, " vectors per block"));
 }
 
-}  // namespace fuser
+}  // namespace fuser::schedulers

@@ -5,7 +5,11 @@
 
 #include "base/error.h"
 
-namespace fuser {
+namespace fuser::schedulers {
+
+using namespace ir;
+using namespace schedule;
+
 namespace {
 
 // Limit on the register arrays of a thread, in bytes. A GPU thread has 1020 bytes of registers and
@@ -134,4 +138,4 @@ void check_resources(const Plan& planned, const Plan& wanted, const KernelIR& ke
               " blocks of ", kernel.threads));
 }
 
-}  // namespace fuser
+}  // namespace fuser::schedulers

@@ -11,33 +11,35 @@
 #include "schedule/plan.h"
 #include "schedule/plans.h"
 
-namespace fuser {
+namespace fuser::schedulers {
 
 // Limits of a field that hold for one plan, within those of schedule/plan_fields.def. `values` and
 // `why` replace those of the table if they are set.
 struct Limits {
   const char* name;
   int64_t least, most;
-  std::optional<FieldRange::Values> values{};
+  std::optional<schedule::FieldRange::Values> values{};
   const char* why = nullptr;
 };
 
 // Raises "plan-1" unless `holds`: "plan: threads=3 is not allowed; expected a multiple of 32".
 // `is` is "threads=3".
-void expect(const Plan& planned, bool holds, const std::string& is, const std::string& expected);
+void expect(const schedule::Plan& planned, bool holds, const std::string& is,
+            const std::string& expected);
 // Raises "plan-1" for a changed field outside of the range of its row in plan_fields.def, or of
 // `narrower` limits. Ranges stay within 2^20, so that later products do not overflow. Sets of
 // accesses that a user may change are left to check_subset().
-void check_fields(const Plan& planned, const Plan& wanted,
+void check_fields(const schedule::Plan& planned, const schedule::Plan& wanted,
                   std::initializer_list<Limits> narrower = {});
 // Raises "plan-1" if the set is not a subset of `most`.
-void check_subset(const Plan& planned, const Plan& wanted, const char* field,
-                  const AccessSet& most);
+void check_subset(const schedule::Plan& planned, const schedule::Plan& wanted, const char* field,
+                  const schedule::AccessSet& most);
 
 // Raises "plan-1" if the kernel of plan `wanted` needs more registers or shared memory than an SM
 // of the device has. A block needs `shared` bytes. On the host executor the limits of the GPU that
 // it emulates apply.
-void check_resources(const Plan& planned, const Plan& wanted, const KernelIR& kernel,
-                     int64_t shared, const Device& planned_for);
+void check_resources(const schedule::Plan& planned, const schedule::Plan& wanted,
+                     const ir::KernelIR& kernel, int64_t shared,
+                     const schedule::Device& planned_for);
 
-}  // namespace fuser
+}  // namespace fuser::schedulers

@@ -16,7 +16,12 @@
 #include "schedulers/legal.h"
 #include "schedulers/schedulers.h"
 
-namespace fuser {
+namespace fuser::schedulers {
+
+using namespace fusion;
+using namespace ir;
+using namespace schedule;
+
 namespace {
 
 constexpr int most_steps = 8;  // unrolled steps per thread, at most
@@ -253,4 +258,4 @@ void check_outer(const Problem&, const Plan& planned, const Plan& wanted) {
          text(steps, " or more, because a block holds a complete column"));
 }
 
-}  // namespace fuser
+}  // namespace fuser::schedulers

@@ -18,7 +18,12 @@
 #include "schedulers/legal.h"
 #include "schedulers/schedulers.h"
 
-namespace fuser {
+namespace fuser::schedulers {
+
+using namespace fusion;
+using namespace ir;
+using namespace schedule;
+
 namespace {
 
 // Threads per block. Kernels with more arithmetic prefer smaller blocks; 64 threads leave too few
@@ -188,4 +193,4 @@ void check_pointwise(const Problem&, const Plan& planned, const Plan& wanted) {
   check_fields(planned, wanted, {{"vector", 1, was.vector}, {"tail", was.tail, 1}});
 }
 
-}  // namespace fuser
+}  // namespace fuser::schedulers

@@ -2,7 +2,11 @@
 #include "schedulers/scheduler.h"
 #include "schedulers/schedulers.h"
 
-namespace fuser {
+namespace fuser::schedulers {
+
+using namespace fusion;
+using namespace schedule;
+
 namespace {
 
 constexpr Scheduler list[] = {
@@ -62,4 +66,4 @@ const Scheduler* choose_cpu(const Problem& problem) {
   return nullptr;
 }
 
-}  // namespace fuser
+}  // namespace fuser::schedulers

@@ -15,7 +15,12 @@
 #include "schedulers/legal.h"
 #include "schedulers/schedulers.h"
 
-namespace fuser {
+namespace fuser::schedulers {
+
+using namespace fusion;
+using namespace ir;
+using namespace schedule;
+
 namespace {
 
 constexpr int block_threads = 128;
@@ -172,4 +177,4 @@ void check_rows(const Problem&, const Plan& planned, const Plan& wanted) {
               most_threads, ", because a block consists of whole warps"));
 }
 
-}  // namespace fuser
+}  // namespace fuser::schedulers

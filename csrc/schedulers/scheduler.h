@@ -19,7 +19,7 @@
 #include "schedule/plan.h"
 #include "schedule/schedule.h"
 
-namespace fuser {
+namespace fuser::schedulers {
 
 struct Rejection {
   std::string rule;  // rule id
@@ -37,22 +37,23 @@ inline constexpr std::nullopt_t accept = std::nullopt;
 struct UseFission {};
 // The pointwise scheduler makes the kernel, over axes in this order, outermost first.
 struct Delegate {
-  Plan plan;
-  std::vector<AxisId> order;
+  schedule::Plan plan;
+  std::vector<fusion::AxisId> order;
 };
-using Decision = std::variant<Plan, UseFission, Delegate>;
+using Decision = std::variant<schedule::Plan, UseFission, Delegate>;
 // Returns the plan of a decision, or nullptr for fission.
-const Plan* plan_of(const Decision& decision);
+const schedule::Plan* plan_of(const Decision& decision);
 
 struct Scheduler {
   const char* name;
-  MatchResult (*match)(const Problem&);
-  Decision (*plan)(const Problem&, SizeHints&, const Device&);
-  Schedule (*schedule)(Problem&, const Plan&);
+  MatchResult (*match)(const fusion::Problem&);
+  Decision (*plan)(const fusion::Problem&, fusion::SizeHints&, const schedule::Device&);
+  schedule::Schedule (*schedule)(fusion::Problem&, const schedule::Plan&);
   // Checks the fields that a user changed and raises UserError "plan-1" if a value is not allowed.
   // An accepted plan is correct for all sizes for which `planned` was planned. check_resources()
   // (legal.h) checks the registers and shared memory of the built kernel.
-  void (*check)(const Problem&, const Plan& planned, const Plan& wanted);
+  void (*check)(const fusion::Problem&, const schedule::Plan& planned,
+                const schedule::Plan& wanted);
   const char* reason;  // reason for its position in the list
   // Word for the data movement of its kernels, used in kernel names; empty if it moves data in
   // order.
@@ -67,14 +68,14 @@ std::span<const Scheduler> cpu_schedulers();
 // Return the schedule of a plan, and check a changed plan: by the scheduler that decided, or by the
 // pointwise scheduler for a Delegate. `decision` is what the scheduler decided; `plan` is its plan
 // or the changed one.
-Schedule schedule_of(const Scheduler& scheduler, Problem& problem, const Decision& decision,
-                     const Plan& plan);
-void check_plan(const Scheduler& scheduler, const Problem& problem, const Decision& decision,
-                const Plan& wanted);
+schedule::Schedule schedule_of(const Scheduler& scheduler, fusion::Problem& problem,
+                               const Decision& decision, const schedule::Plan& plan);
+void check_plan(const Scheduler& scheduler, const fusion::Problem& problem,
+                const Decision& decision, const schedule::Plan& wanted);
 // Returns the first scheduler that accepts the problem. Raises Unsupported with the reason of every
 // rejection if no scheduler accepts it.
-const Scheduler& choose(const Problem& problem);
+const Scheduler& choose(const fusion::Problem& problem);
 // Does the same among cpu_schedulers(), but returns nullptr if none accepts the problem.
-const Scheduler* choose_cpu(const Problem& problem);
+const Scheduler* choose_cpu(const fusion::Problem& problem);
 
-}  // namespace fuser
+}  // namespace fuser::schedulers

@@ -4,13 +4,15 @@
 
 #include "schedulers/scheduler.h"
 
-namespace fuser {
+namespace fuser::schedulers {
 
-#define FUSER_SCHEDULER(name)                                              \
-  MatchResult match_##name(const Problem& problem);                        \
-  Decision plan_##name(const Problem& problem, SizeHints&, const Device&); \
-  Schedule schedule_##name(Problem& problem, const Plan& plan);            \
-  void check_##name(const Problem& problem, const Plan& planned, const Plan& wanted);
+#define FUSER_SCHEDULER(name)                                                               \
+  MatchResult match_##name(const fusion::Problem& problem);                                 \
+  Decision plan_##name(const fusion::Problem& problem, fusion::SizeHints&,                  \
+                       const schedule::Device&);                                            \
+  schedule::Schedule schedule_##name(fusion::Problem& problem, const schedule::Plan& plan); \
+  void check_##name(const fusion::Problem& problem, const schedule::Plan& planned,          \
+                    const schedule::Plan& wanted);
 FUSER_SCHEDULER(inner_outer)
 FUSER_SCHEDULER(inner)
 FUSER_SCHEDULER(outer)
@@ -24,9 +26,12 @@ FUSER_SCHEDULER(pointwise)
 // would need strided accesses. Fewer if the loads of one thread would exceed its registers, or if
 // instructions dominate and the unrolled code would exceed the instruction cache. Accesses of lower
 // rank do not count: they come from cache, where strides cost little.
-int pointwise_vector(const Problem& problem);
+int pointwise_vector(const fusion::Problem& problem);
 // The pointwise scheduler with an axis order that the caller gives, outermost first.
-Plan plan_pointwise(const Problem& problem, const std::vector<AxisId>& order, SizeHints& hints);
-Schedule schedule_pointwise(Problem& problem, const std::vector<AxisId>& order, const Plan& plan);
+schedule::Plan plan_pointwise(const fusion::Problem& problem,
+                              const std::vector<fusion::AxisId>& order, fusion::SizeHints& hints);
+schedule::Schedule schedule_pointwise(fusion::Problem& problem,
+                                      const std::vector<fusion::AxisId>& order,
+                                      const schedule::Plan& plan);
 
-}  // namespace fuser
+}  // namespace fuser::schedulers

@@ -24,7 +24,12 @@
 #include "schedulers/legal.h"
 #include "schedulers/schedulers.h"
 
-namespace fuser {
+namespace fuser::schedulers {
+
+using namespace fusion;
+using namespace ir;
+using namespace schedule;
+
 namespace {
 
 constexpr int block_threads = 256;
@@ -484,4 +489,4 @@ void check_transpose(const Problem& p, const Plan& planned, const Plan& wanted) 
               ", because threads share a row of the tile and each moves at least a vector"));
 }
 
-}  // namespace fuser
+}  // namespace fuser::schedulers

@@ -13,7 +13,11 @@
 #include "torch/library.h"
 #include "torch/profile.h"
 
-namespace fuser {
+namespace fuser::bridge {
+
+using namespace driver;
+using namespace fusion;
+using namespace ir;
 
 c10::ScalarType to_torch(DType d) {
   switch (d) {
@@ -289,4 +293,4 @@ Results run(const Record& record, const TorchArguments& arguments) {
   return results;
 }
 
-}  // namespace fuser
+}  // namespace fuser::bridge

@@ -8,17 +8,17 @@
 
 #include "driver/executor.h"
 
-namespace fuser {
+namespace fuser::bridge {
 
 // Arguments of one call, and the tensors that keep their memory alive.
 struct TorchArguments {
   c10::SmallVector<at::Tensor, 8> tensors;
-  c10::SmallVector<TensorView, 8> views;
-  c10::SmallVector<Number, 4> scalars;
+  c10::SmallVector<driver::TensorView, 8> views;
+  c10::SmallVector<ir::Number, 4> scalars;
   std::vector<const int64_t*> added{};  // Arguments::added
-  int device = cpu_device;
+  int device = driver::cpu_device;
 
-  Arguments view() const {
+  driver::Arguments view() const {
     return {.tensors = views, .scalars = scalars, .device = device, .added = added};
   }
 };
@@ -40,17 +40,17 @@ at::Tensor resolved(const at::Tensor& tensor);
 
 // Describes a tensor that is not lazy. Raises UserError if has_memory() is false, and DTypeError
 // for a dtype outside the table.
-TensorView view_of(const at::Tensor& tensor, size_t position);
+driver::TensorView view_of(const at::Tensor& tensor, size_t position);
 
-c10::ScalarType to_torch(DType dtype);
+c10::ScalarType to_torch(ir::DType dtype);
 
 // Returns torch's current stream of a CUDA device, through the C function that libtorch_cuda
 // exports for compiled models. So one binary serves CPU and CUDA builds of torch.
-CuStream current_stream(int device);
+driver::CuStream current_stream(int device);
 
 // Runs a record. Allocates the outputs from torch's allocator, and queues the steps on torch's
 // current stream of the device. Returns the results in output order, without in-place outputs.
 using Results = c10::SmallVector<at::Tensor, 8>;
-Results run(const Record& record, const TorchArguments& arguments);
+Results run(const driver::Record& record, const TorchArguments& arguments);
 
-}  // namespace fuser
+}  // namespace fuser::bridge

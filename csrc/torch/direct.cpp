@@ -18,20 +18,23 @@
 
 namespace py = pybind11;
 
-namespace fuser {
+namespace fuser::bridge {
 struct Saved;  // names the specialization below
-}
+}  // namespace fuser::bridge
 // AutogradContext exposes its saved variables only to torch's nodes, which release them after a
 // complete backward pass. This specialization for a type of fuser gains that access.
 template <>
-struct torch::autograd::CppNode<fuser::Saved> {
+struct torch::autograd::CppNode<fuser::bridge::Saved> {
   static void release(AutogradContext& context) {
     context.saved_variables_.clear();
     context.has_freed_buffers_ = true;
   }
 };
 
-namespace fuser {
+namespace fuser::bridge {
+
+using namespace driver;
+
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -239,23 +242,23 @@ struct Direct : torch::autograd::Function<Direct> {
 };
 
 }  // namespace
-}  // namespace fuser
+}  // namespace fuser::bridge
 
 // Torch's own version also records the node's name in each pass, for error messages, and copies
 // gradients back and forth.
 template <>
-torch::autograd::variable_list torch::autograd::CppNode<fuser::Direct>::apply(
+torch::autograd::variable_list torch::autograd::CppNode<fuser::bridge::Direct>::apply(
     variable_list&& given) {
   const std::lock_guard<std::mutex> lock(mutex_);
   c10::OptionalDeviceGuard guard;
   for (size_t i = 0; i < given.size(); ++i)
     if (!given[i].defined()) given[i] = output_info_[i].zeros(guard);
-  variable_list gradients = fuser::Direct::backward(&ctx_, std::move(given));
+  variable_list gradients = fuser::bridge::Direct::backward(&ctx_, std::move(given));
   gradients.pop_back();  // the function argument is no tensor
   return gradients;
 }
 
-namespace fuser {
+namespace fuser::bridge {
 namespace {
 
 bool autocasts() {
@@ -382,4 +385,4 @@ PyObject* DirectTraces::call(PyObject* const* given, size_t count) const {
   return call_direct(function, given, count).release().ptr();
 }
 
-}  // namespace fuser
+}  // namespace fuser::bridge

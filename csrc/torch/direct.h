@@ -14,7 +14,7 @@
 
 #include "torch/executor.h"
 
-namespace fuser {
+namespace fuser::bridge {
 
 // A graph that is one run of one definition.
 struct WholeGraph {
@@ -96,4 +96,4 @@ class DirectTraces {
   std::unordered_map<std::vector<int64_t>, std::optional<DirectFunctionRef>, Hash> traces_;
 };
 
-}  // namespace fuser
+}  // namespace fuser::bridge

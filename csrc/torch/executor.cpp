@@ -4,7 +4,12 @@
 #include "base/log.h"
 #include "torch/random.h"
 
-namespace fuser {
+namespace fuser::bridge {
+
+using namespace driver;
+using namespace ir;
+using namespace schedule;
+
 namespace {
 
 void log_record(const Record& record) {
@@ -40,4 +45,4 @@ RecordRef prepare(Executor& executor, TorchArguments& arguments, const std::vect
   return record;
 }
 
-}  // namespace fuser
+}  // namespace fuser::bridge

@@ -6,15 +6,15 @@
 #include "bind/handles.h"
 #include "torch/bridge.h"
 
-namespace fuser {
+namespace fuser::bridge {
 
 struct TorchExecutor {
-  BuilderRef builder;  // owns the fusion
-  Executor executor;
+  bind::BuilderRef builder;  // owns the fusion
+  driver::Executor executor;
   // Its next run in Python times plans, so no run may bypass Python.
   std::atomic<bool> is_awaited{false};
 
-  explicit TorchExecutor(BuilderRef b) : builder(std::move(b)), executor(*builder) {
+  explicit TorchExecutor(bind::BuilderRef b) : builder(std::move(b)), executor(*builder) {
     builder->sealed = true;
   }
 };
@@ -24,6 +24,7 @@ bool python_alive();
 
 // Performs all parts of a call that may reject it: plans and compiles. Then takes the random
 // numbers of the run and writes them into the arguments. The interpreter's lock may be held or not.
-RecordRef prepare(Executor& executor, TorchArguments& arguments, const std::vector<Plan>& plans);
+driver::RecordRef prepare(driver::Executor& executor, TorchArguments& arguments,
+                          const std::vector<schedule::Plan>& plans);
 
-}  // namespace fuser
+}  // namespace fuser::bridge

@@ -10,7 +10,10 @@
 
 namespace py = pybind11;
 
-namespace fuser {
+namespace fuser::bridge {
+
+using namespace driver;
+
 namespace {
 
 using Given = PyObject* const*;
@@ -165,4 +168,4 @@ py::object switch_function(py::object direct_switch) {
   return bound(definition, capsule_of<DirectSwitch>(std::move(direct_switch)));
 }
 
-}  // namespace fuser
+}  // namespace fuser::bridge

@@ -6,7 +6,7 @@
 
 #include <vector>
 
-namespace fuser {
+namespace fuser::bridge {
 
 // Returns execute(inputs, device=None, plan=None) of a PythonExecutor, which it keeps alive.
 pybind11::object run_function(pybind11::object executor);
@@ -25,4 +25,4 @@ pybind11::object traces_function(pybind11::object traces);
 // Returns (*arguments) -> result of a DirectSwitch.
 pybind11::object switch_function(pybind11::object direct_switch);
 
-}  // namespace fuser
+}  // namespace fuser::bridge

@@ -36,7 +36,12 @@
 #include "base/error.h"
 #include "torch/bridge.h"
 
-namespace fuser {
+namespace fuser::bridge {
+
+using namespace driver;
+using namespace fusion;
+using namespace ir;
+
 namespace {
 
 std::vector<at::Tensor> both(std::tuple<at::Tensor, at::Tensor> results) {
@@ -342,4 +347,4 @@ void run_library(const LibraryCall& call, const Record& record, std::span<const 
   }
 }
 
-}  // namespace fuser
+}  // namespace fuser::bridge

@@ -17,7 +17,12 @@
 
 namespace py = pybind11;
 
-namespace fuser {
+namespace fuser::bridge {
+
+using namespace driver;
+using namespace fusion;
+using namespace ir;
+
 namespace {
 
 // Raises errors of torch as torch itself does, without the C++ stack.
@@ -118,10 +123,17 @@ py::tuple explanation(const Explanation& e, int device) {
 }
 
 }  // namespace
-}  // namespace fuser
+}  // namespace fuser::bridge
 
 PYBIND11_MODULE(_torch, m) {
   using namespace fuser;
+  using namespace fuser::bind;
+  using namespace fuser::bridge;
+  using namespace fuser::codegen;
+  using namespace fuser::driver;
+  using namespace fuser::fusion;
+  using namespace fuser::ir;
+  using namespace fuser::schedule;
   py::module_::import("fuser._core");  // classes of definitions
   py::register_local_exception_translator(&translate_torch_error);
 

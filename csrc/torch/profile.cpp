@@ -5,7 +5,11 @@
 #include "base/error.h"
 #include "ir/library.h"
 
-namespace fuser {
+namespace fuser::bridge {
+
+using namespace driver;
+using namespace fusion;
+using namespace ir;
 
 bool profiler_listens() {
   return at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE).has_value();
@@ -31,4 +35,4 @@ ProfilerRange::ProfilerRange(const std::string& name) {
 
 ProfilerRange::~ProfilerRange() = default;
 
-}  // namespace fuser
+}  // namespace fuser::bridge

@@ -7,13 +7,13 @@
 
 #include "driver/launch.h"
 
-namespace fuser {
+namespace fuser::bridge {
 
 // Returns whether a profiler is active on this thread.
 bool profiler_listens();
 
 // Returns "fuser: softmax_fwd_..." for a kernel, "fuser: matmul" for a library call, "fuser: copy".
-std::string profiler_name(const StepRecord& step);
+std::string profiler_name(const driver::StepRecord& step);
 
 // A range from construction to destruction; no range for an empty name.
 class ProfilerRange {
@@ -27,4 +27,4 @@ class ProfilerRange {
   std::unique_ptr<Open> open_;
 };
 
-}  // namespace fuser
+}  // namespace fuser::bridge

@@ -11,7 +11,12 @@
 
 namespace py = pybind11;
 
-namespace fuser {
+namespace fuser::bridge {
+
+using namespace bind;
+using namespace driver;
+using namespace ir;
+
 namespace {
 
 // Returns the value of a number after conversion to a scalar of that dtype.
@@ -245,4 +250,4 @@ py::list PythonExecutor::execute(py::handle inputs, py::handle device, py::handl
   return out;
 }
 
-}  // namespace fuser
+}  // namespace fuser::bridge

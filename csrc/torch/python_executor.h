@@ -7,11 +7,11 @@
 
 #include "torch/executor.h"
 
-namespace fuser {
+namespace fuser::bridge {
 
 // Converts a Python value to a scalar of that dtype. `position` is the argument's position, for
 // errors.
-Number to_number(pybind11::handle value, DType wanted, size_t position);
+ir::Number to_number(pybind11::handle value, ir::DType wanted, size_t position);
 
 struct PythonExecutor : TorchExecutor {
   using TorchExecutor::TorchExecutor;
@@ -27,6 +27,6 @@ struct PythonExecutor : TorchExecutor {
 };
 
 // Runs a record. A long run of the host executor releases the interpreter's lock.
-Results run_for_python(const Record& record, const TorchArguments& arguments);
+Results run_for_python(const driver::Record& record, const TorchArguments& arguments);
 
-}  // namespace fuser
+}  // namespace fuser::bridge

@@ -11,7 +11,10 @@
 #include "driver/cuda/cuda_api.h"
 #include "torch/bridge.h"
 
-namespace fuser {
+namespace fuser::bridge {
+
+using namespace driver;
+
 namespace {
 
 // Returns the position during capture. A graph must not repeat its numbers at each replay, so
@@ -60,4 +63,4 @@ RandomPosition take_random_position(int device, int64_t ops) {
           .offset = static_cast<int64_t>(offset)};
 }
 
-}  // namespace fuser
+}  // namespace fuser::bridge

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-namespace fuser {
+namespace fuser::bridge {
 
 struct RandomPosition {
   int64_t seed = 0, offset = 0;
@@ -21,4 +21,4 @@ struct RandomPosition {
 // "rng-capture-1" if torch does not provide the addresses of its generator's state.
 RandomPosition take_random_position(int device, int64_t ops);
 
-}  // namespace fuser
+}  // namespace fuser::bridge

@@ -21,6 +21,7 @@ PROGRAM = """
 #include "host/fiber.h"
 
 using namespace fuser;
+using namespace fuser::host;
 
 Context home;
 struct Counter {

@@ -10,7 +10,15 @@
 
 namespace py = pybind11;
 
-namespace fuser {
+namespace fuser::bind {
+
+using namespace driver;
+using namespace fusion;
+using namespace host;
+using namespace ir;
+using namespace program;
+using namespace schedule;
+
 namespace {
 
 // allocate(bytes, keep) -> address; may raise any exception.
@@ -148,4 +156,4 @@ void bind_driver_testing(py::module_& tests) {
       "Address of counters that are 0 when the launch queued next on the stream starts.");
 }
 
-}  // namespace fuser
+}  // namespace fuser::bind

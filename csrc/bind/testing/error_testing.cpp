@@ -4,7 +4,7 @@
 
 namespace py = pybind11;
 
-namespace fuser {
+namespace fuser::bind {
 
 void bind_error_testing(py::module_& tests) {
   py::module_ m = tests.def_submodule("error", "Errors between C++ and Python.");
@@ -27,4 +27,4 @@ void bind_error_testing(py::module_& tests) {
       "Calls a Python function from C++.");
 }
 
-}  // namespace fuser
+}  // namespace fuser::bind

@@ -10,7 +10,11 @@
 
 namespace py = pybind11;
 
-namespace fuser {
+namespace fuser::bind {
+
+using namespace fusion;
+using namespace ir;
+
 namespace {
 
 std::vector<int> list(AxisSet set) {
@@ -22,7 +26,7 @@ std::vector<int> list(AxisSet set) {
 
 std::vector<std::string> texts(const std::vector<Expr>& exprs) {
   std::vector<std::string> out;
-  for (Expr e : exprs) out.push_back(to_string(e));
+  for (Expr e : exprs) out.push_back(ir::to_string(e));
   return out;
 }
 
@@ -222,4 +226,4 @@ void bind_fusion_testing(py::module_& tests) {
       .def("problems", &problems, py::arg("in_place"));
 }
 
-}  // namespace fuser
+}  // namespace fuser::bind

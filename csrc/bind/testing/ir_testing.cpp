@@ -15,7 +15,10 @@
 
 namespace py = pybind11;
 
-namespace fuser {
+namespace fuser::bind {
+
+using namespace ir;
+
 namespace {
 
 using Arena = std::shared_ptr<Exprs>;
@@ -59,7 +62,7 @@ std::string let_text(const Node& value) {
   const Expr copy = rewrite(kernel.exprs, value.expr, [](Expr) -> Expr { return nullptr; });
   kernel.body.push_back({Let{.var = 0, .value = copy}});
   kernel.vars = named_vars(kernel);
-  return to_text(kernel);
+  return ir::to_text(kernel);
 }
 
 // Returns the kernel with a variable replaced by a number in every use.
@@ -78,7 +81,7 @@ std::vector<std::string> visited(const std::vector<Node>& roots, bool axes) {
   for (const Node& r : roots) exprs.push_back(r.expr);
   std::vector<std::string> out;
   visit(
-      exprs, [&](Expr e) { out.push_back(to_string(e)); },
+      exprs, [&](Expr e) { out.push_back(ir::to_string(e)); },
       axes ? std::optional(bit(Symbol::Axis)) : std::nullopt);
   return out;
 }
@@ -153,8 +156,8 @@ void bind_exprs(py::module_& m) {
   py::class_<Node>(m, "Expr")
       .def_property_readonly("dtype", [](const Node& n) { return n.expr->dtype; })
       .def_property_readonly("arity", [](const Node& n) { return int(n.expr->arity); })
-      .def("__str__", [](const Node& n) { return to_string(n.expr); })
-      .def("__repr__", [](const Node& n) { return to_string(n.expr); })
+      .def("__str__", [](const Node& n) { return ir::to_string(n.expr); })
+      .def("__repr__", [](const Node& n) { return ir::to_string(n.expr); })
       .def("__eq__", [](const Node& a, const Node& b) { return a == b; })
       .def("__hash__", [](const Node& n) { return n.expr->id; });
 
@@ -227,4 +230,4 @@ void bind_ir_testing(py::module_& tests) {
       py::arg("name"));
 }
 
-}  // namespace fuser
+}  // namespace fuser::bind

@@ -4,10 +4,10 @@
 PYBIND11_MODULE(_core_testing, m) {
   m.doc() = "The compiler's data for tests; each submodule belongs to a folder of csrc.";
   pybind11::module_::import("fuser._core");  // classes of definitions, and translation of errors
-  fuser::bind_error_testing(m);
-  fuser::bind_ir_testing(m);
-  fuser::bind_fusion_testing(m);
-  fuser::bind_passes_testing(m);
-  fuser::bind_plan_testing(m);
-  fuser::bind_driver_testing(m);
+  fuser::bind::bind_error_testing(m);
+  fuser::bind::bind_ir_testing(m);
+  fuser::bind::bind_fusion_testing(m);
+  fuser::bind::bind_passes_testing(m);
+  fuser::bind::bind_plan_testing(m);
+  fuser::bind::bind_driver_testing(m);
 }

@@ -4,7 +4,9 @@
 
 namespace py = pybind11;
 
-namespace fuser {
+namespace fuser::bind {
+
+using namespace lower;
 
 void bind_passes_testing(py::module_& tests) {
   py::module_ m = tests.def_submodule("passes", "The passes of lowering, on one kernel in place.");
@@ -14,4 +16,4 @@ void bind_passes_testing(py::module_& tests) {
   m.def("canonicalize", &canonicalize, py::arg("kernel"));
 }
 
-}  // namespace fuser
+}  // namespace fuser::bind

@@ -17,7 +17,16 @@
 
 namespace py = pybind11;
 
-namespace fuser {
+namespace fuser::bind {
+
+using namespace codegen;
+using namespace driver;
+using namespace fusion;
+using namespace ir;
+using namespace program;
+using namespace schedule;
+using namespace schedulers;
+
 namespace {
 
 using Sizes = std::vector<int64_t>;
@@ -59,18 +68,19 @@ struct Planned {
 
 py::dict texts_of(const Planned& p, const Plan& plan) {
   const Schedule schedule = scheduled(p.group, p.decision, plan);
-  const KernelIR kernel = lower(p.group.problem, schedule, p.index64, p.group.scheduler->name);
+  const KernelIR kernel =
+      lower::lower(p.group.problem, schedule, p.index64, p.group.scheduler->name);
   check_resources(p.plan(), plan, kernel, kernel.shared_bytes(), p.device);
   py::dict out;
-  out["schedule"] = to_string(schedule);
-  out["ir"] = to_text(kernel);
+  out["schedule"] = schedule::to_string(schedule);
+  out["ir"] = ir::to_text(kernel);
   out["cuda"] = print_cuda(kernel);
   return out;
 }
 
 std::vector<std::string> guards(const Planned& p) {
   std::vector<std::string> out;
-  for (const Answer& a : p.answers) out.push_back(to_string(a));
+  for (const Answer& a : p.answers) out.push_back(fusion::to_string(a));
   return out;
 }
 
@@ -194,4 +204,4 @@ void bind_plan_testing(py::module_& tests) {
       .def("find", &find_planned, py::arg("sizes"));
 }
 
-}  // namespace fuser
+}  // namespace fuser::bind

@@ -4,7 +4,7 @@
 
 #include <pybind11/pybind11.h>
 
-namespace fuser {
+namespace fuser::bind {
 
 void bind_error_testing(pybind11::module_& m);
 void bind_ir_testing(pybind11::module_& m);
@@ -13,4 +13,4 @@ void bind_passes_testing(pybind11::module_& m);
 void bind_plan_testing(pybind11::module_& m);
 void bind_driver_testing(pybind11::module_& m);
 
-}  // namespace fuser
+}  // namespace fuser::bind

@@ -19,7 +19,7 @@
 #include "base/error.h"
 #include "base/log.h"
 
-namespace fuser {
+namespace fuser::driver {
 namespace {
 
 constexpr std::string_view kEntrySuffix = ".bin";
@@ -326,4 +326,4 @@ StoreCounters DiskStore::counters() const {
   return {hits_.load(), misses_.load(), puts_.load(), evicted_.load(), bad_.load()};
 }
 
-}  // namespace fuser
+}  // namespace fuser::driver

@@ -14,7 +14,7 @@
 
 #include "driver/cuda/binary.h"
 
-namespace fuser {
+namespace fuser::driver {
 
 // Returns the directory of the cache: the option's value, else $XDG_CACHE_HOME/fuser, else
 // ~/.cache/fuser.
@@ -59,4 +59,4 @@ class DiskStore {
   std::atomic<int64_t> room_ = 0;
 };
 
-}  // namespace fuser
+}  // namespace fuser::driver

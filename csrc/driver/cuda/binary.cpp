@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 
-namespace fuser {
+namespace fuser::driver {
 namespace {
 
 static_assert(std::endian::native == std::endian::little,
@@ -83,4 +83,4 @@ std::optional<Binary> unseal(const Digest& key, std::string_view bytes, std::str
                 .payload = std::string(rest.substr(header.name_bytes))};
 }
 
-}  // namespace fuser
+}  // namespace fuser::driver

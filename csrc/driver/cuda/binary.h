@@ -8,7 +8,7 @@
 
 #include "base/sha256.h"
 
-namespace fuser {
+namespace fuser::driver {
 
 enum class BinaryKind : uint32_t {
   Cubin,       // machine code of one architecture, or PTX that the driver compiles
@@ -34,4 +34,4 @@ std::string seal(const Digest& key, const Binary& binary);
 // Inverts seal(). Returns nullopt and sets `reason` if a byte is missing, added or altered.
 std::optional<Binary> unseal(const Digest& key, std::string_view bytes, std::string& reason);
 
-}  // namespace fuser
+}  // namespace fuser::driver

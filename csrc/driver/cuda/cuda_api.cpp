@@ -9,7 +9,10 @@
 
 #include "base/log.h"
 
-namespace fuser {
+namespace fuser::driver {
+
+using namespace schedule;
+
 namespace {
 
 constexpr int kOldestDriver = 12010;
@@ -434,4 +437,4 @@ Device cuda_device_for_plans(int ordinal) {
   return device;
 }
 
-}  // namespace fuser
+}  // namespace fuser::driver

@@ -16,7 +16,7 @@
 #include "base/error.h"
 #include "schedule/device.h"
 
-namespace fuser {
+namespace fuser::driver {
 
 // Handles of the driver. They are untyped pointers, so that handles of torch or of another library
 // are usable without a cast.
@@ -72,7 +72,7 @@ const CudaApi& cuda_api();
 int cuda_device_count();
 // Returns the device's attributes, which are read once. Raises Launch "cuda-device" if the ordinal
 // does not exist.
-const Device& cuda_device(int ordinal);
+const schedule::Device& cuda_device(int ordinal);
 
 // Returns "invalid argument (CUDA_ERROR_INVALID_VALUE)".
 std::string cuda_error_text(int result);
@@ -125,7 +125,7 @@ int resident_blocks(const CudaKernel& kernel, int threads, int shared_bytes);
 // Returns the number of resident clusters of `cluster` blocks of this shape on the device.
 int resident_clusters(const CudaKernel& kernel, int threads, int shared_bytes, int cluster);
 // Returns cuda_device() with the driver's numbers of resident clusters, which are queried once.
-Device cuda_device_for_plans(int ordinal);
+schedule::Device cuda_device_for_plans(int ordinal);
 
 // Makes the device's primary context current on a thread that has not called CUDA yet. Torch's
 // guard sets no context for device 0.
@@ -155,4 +155,4 @@ class BesideCaptures {
   int mode_;  // capture mode of the thread to restore
 };
 
-}  // namespace fuser
+}  // namespace fuser::driver

@@ -6,13 +6,17 @@
 
 #include "base/error.h"
 
-namespace fuser {
+namespace fuser::driver {
+
+using namespace fusion;
+using namespace ir;
+
 std::string op_of(const Tensor& t) {
   // Prefer the composite: the value may be another op, e.g. an fma or a short form.
   if (!t.composite.empty()) return t.composite;
   if (const auto* p = std::get_if<Pointwise>(&t.definition)) return row(p->op).name;
   if (const auto* r = std::get_if<Reduction>(&t.definition)) return row(r->op).name;
-  return name_of(t.definition);
+  return ir::name_of(t.definition);
 }
 
 namespace {
@@ -75,4 +79,4 @@ std::string kernel_name(const Refined& refined, const std::string& moves) {
   return name.substr(0, most_letters);
 }
 
-}  // namespace fuser
+}  // namespace fuser::driver

@@ -12,7 +12,11 @@
 #include "base/log.h"
 #include "driver/cache/store.h"
 
-namespace fuser {
+namespace fuser::driver {
+
+using namespace codegen;
+using namespace host;
+
 namespace {
 
 // Part of every key: increment it if the meaning of a kernel's arguments changes without a change
@@ -306,4 +310,4 @@ void clear_kernels(bool disk) {
   if (DiskStore* store = disk ? store_of(c) : nullptr) store->clear();
 }
 
-}  // namespace fuser
+}  // namespace fuser::driver

@@ -18,7 +18,7 @@
 #include "driver/target.h"
 #include "host/module.h"
 
-namespace fuser {
+namespace fuser::driver {
 
 struct Toolchain {
   // Result of a compilation: code, or the compiler's permanent rejection of the text.
@@ -29,7 +29,7 @@ struct Toolchain {
   std::function<std::string(const Target&)> fingerprint;
   // Delivers each kernel as soon as it is built, on this thread. Kernels of one host batch share
   // their payload. Raises errors that concern no single text.
-  std::function<void(const Target&, std::span<const KernelText>, const Deliver&)> build;
+  std::function<void(const Target&, std::span<const codegen::KernelText>, const Deliver&)> build;
   // Runs `wait` without holding the interpreter lock, which the builder needs.
   std::function<void(const std::function<void()>& wait)> while_waiting;
 };
@@ -37,10 +37,10 @@ void set_toolchain(Toolchain toolchain);
 
 // A kernel that can be launched.
 struct LoadedKernel {
-  KernelText source;
+  codegen::KernelText source;
   Target target;
   CudaKernel cuda;
-  HostKernel host;
+  host::HostKernel host;
   int registers = 0, local_bytes = 0;
   double build_seconds = 0.0;  // 0 if it was loaded from disk
 };
@@ -58,7 +58,7 @@ enum class Purpose : uint8_t {
 // Kernels that are neither in memory nor on disk are built in one batch. Other callers get a kernel
 // of the batch as soon as it is built. Raises the compiler's error. The rejection of a text is
 // cached and raised again without another attempt; any other failure leaves no trace.
-std::vector<LoadedKernelRef> load_kernels(int device, std::span<const KernelText> texts,
+std::vector<LoadedKernelRef> load_kernels(int device, std::span<const codegen::KernelText> texts,
                                           Purpose purpose = Purpose::Call);
 
 struct KernelCounters {
@@ -69,4 +69,4 @@ KernelCounters kernel_counters();
 // Drops every kernel in memory, and on disk if requested. Kernels in use stay valid.
 void clear_kernels(bool disk);
 
-}  // namespace fuser
+}  // namespace fuser::driver

@@ -7,7 +7,9 @@
 #include "base/error.h"
 #include "fusion/build/rules.h"
 
-namespace fuser {
+namespace fuser::fusion {
+
+using namespace ir;
 
 using rules::append;
 using rules::call;
@@ -360,4 +362,4 @@ int input_of(const Fusion& fusion, const Tensor& tensor) {
   return last;
 }
 
-}  // namespace fuser
+}  // namespace fuser::fusion

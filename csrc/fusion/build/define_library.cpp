@@ -5,7 +5,10 @@
 #include "fusion/build/define.h"
 #include "fusion/build/rules.h"
 
-namespace fuser {
+namespace fuser::fusion {
+
+using namespace ir;
+
 namespace {
 
 // A library call whose shape is being inferred.
@@ -37,8 +40,8 @@ struct Call {
     const int axis = dim < 0 ? dim + args[arg]->rank() : dim;
     if (mine->is_constant() && theirs->is_constant()) {
       FUSER_CHECK(most && mine->value.integer <= theirs->value.integer, Shape, "library-size-1",
-                  what, ": axis ", axis, " of operand ", arg, " has size ", to_string(mine),
-                  ", expected ", most ? "at most " : "", to_string(theirs), " as in operand ",
+                  what, ": axis ", axis, " of operand ", arg, " has size ", ir::to_string(mine),
+                  ", expected ", most ? "at most " : "", ir::to_string(theirs), " as in operand ",
                   other, rules::lines(operands));
       return;
     }
@@ -49,8 +52,8 @@ struct Call {
   void one(size_t arg, int dim) {
     const Expr mine = size(arg, dim);
     FUSER_CHECK(!mine->is_constant() || mine->is_constant(1), Shape, "library-size-1", what,
-                ": axis ", dim, " of operand ", arg, " has size ", to_string(mine), ", expected 1",
-                rules::lines(operands));
+                ": axis ", dim, " of operand ", arg, " has size ", ir::to_string(mine),
+                ", expected 1", rules::lines(operands));
     if (!mine->is_constant()) require(mine, fusion.exprs.constant(1), dim, arg, arg);
   }
 
@@ -271,7 +274,7 @@ void check_given(LibraryOp op, std::span<const Expr> given) {
                 ", expected ", is_number ? "a real number" : "a value fixed in the definition");
     FUSER_CHECK(given[i]->is_symbol(Symbol::Scalar), Unsupported, "library-4", row(op).name,
                 "(): ", name, ": expected a number or a scalar input, got the computed scalar ",
-                to_string(given[i]),
+                ir::to_string(given[i]),
                 "\n  hint: compute it before the run and pass it to execute()");
   }
 }
@@ -326,4 +329,4 @@ std::vector<Expr> result_shape(Fusion& fusion, const Tensor& call, int result) {
   return result == 2 ? std::vector<Expr>{fusion.exprs.constant(2)} : std::vector<Expr>{};
 }
 
-}  // namespace fuser
+}  // namespace fuser::fusion

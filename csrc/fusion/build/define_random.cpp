@@ -2,7 +2,9 @@
 #include "base/error.h"
 #include "fusion/build/define.h"
 
-namespace fuser {
+namespace fuser::fusion {
+
+using namespace ir;
 
 std::pair<Expr, Expr> take_random(Fusion& fusion, int64_t ops) {
   FUSER_CHECK(ops > 0, User, "random-1", "random_state(): ops is ", ops,
@@ -22,4 +24,4 @@ std::pair<Expr, Expr> take_random(Fusion& fusion, int64_t ops) {
   return {seed, fusion.exprs.add(offset, fusion.exprs.constant(4 * taken))};
 }
 
-}  // namespace fuser
+}  // namespace fuser::fusion

@@ -7,7 +7,9 @@
 #include "fusion/build/define.h"
 #include "fusion/build/rules.h"
 
-namespace fuser {
+namespace fuser::fusion {
+
+using namespace ir;
 
 using rules::append;
 using rules::where;
@@ -95,7 +97,7 @@ constexpr int most_visited = 128;  // limit of tensors visited to decide the ord
 bool is_reduced(const Tensor* t, int& left) {
   if (--left < 0) return false;
   if (std::holds_alternative<Reduction>(t->definition)) return true;
-  const std::vector<const Tensor*> args = operands(*t);
+  const std::vector<const Tensor*> args = ir::operands(*t);
   return std::any_of(args.begin(), args.end(),
                      [&](const Tensor* a) { return is_reduced(a, left); });
 }
@@ -119,7 +121,7 @@ std::vector<int64_t> dims_of_statistics(const Tensor* arg) {
     } else if (std::holds_alternative<Pointwise>(t->definition) ||
                std::holds_alternative<Cast>(t->definition) ||
                std::holds_alternative<Expand>(t->definition)) {
-      for (const Tensor* a : operands(*t)) open.push_back(a);
+      for (const Tensor* a : ir::operands(*t)) open.push_back(a);
     }
   }
   std::vector<int64_t> out;
@@ -205,9 +207,9 @@ const Tensor* take_along_axis(Fusion& fusion, const Tensor* arg, const Tensor* i
     if (mine == wanted) continue;
     if (mine->is_constant() && wanted->is_constant()) {
       FUSER_CHECK(wanted->value.integer <= mine->value.integer, Shape, "gather-1", what, ": axis ",
-                  d, ": the index has size ", to_string(wanted), ", the operand ", to_string(mine),
-                  "; expected at most the size of the operand", rules::lines(args),
-                  "\n  hint: take_along_axis broadcasts sizes of 1");
+                  d, ": the index has size ", ir::to_string(wanted), ", the operand ",
+                  ir::to_string(mine), "; expected at most the size of the operand",
+                  rules::lines(args), "\n  hint: take_along_axis broadcasts sizes of 1");
       continue;
     }
     constraints.push_back(
@@ -230,4 +232,4 @@ const Tensor* take_along_axis(Fusion& fusion, const Tensor* arg, const Tensor* i
                 std::move(location));
 }
 
-}  // namespace fuser
+}  // namespace fuser::fusion

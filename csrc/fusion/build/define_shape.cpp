@@ -3,7 +3,9 @@
 #include "fusion/build/define.h"
 #include "fusion/build/rules.h"
 
-namespace fuser {
+namespace fuser::fusion {
+
+using namespace ir;
 
 using rules::append;
 using rules::check_count;
@@ -24,7 +26,7 @@ const Tensor* pad(Fusion& fusion, const Tensor* arg, std::span<const Expr> befor
     Exprs& exprs = fusion.exprs;
     shape.push_back(exprs.add(exprs.add(arg->shape[d], p.before[d]), p.after[d]));
     FUSER_CHECK(!shape[d]->is_constant() || shape[d]->value.integer >= 0, Shape, "pad-3", what,
-                ": axis ", d, " has a computed size of ", to_string(shape[d]),
+                ": axis ", d, " has a computed size of ", ir::to_string(shape[d]),
                 "; expected at least 0\n  ", where(*arg),
                 "\n  hint: negative widths remove at most all elements");
   }
@@ -55,8 +57,9 @@ const Tensor* cat(Fusion& fusion, std::span<const Tensor* const> args, int64_t d
       }
       if (mine == shape[d]) continue;
       FUSER_CHECK(!(mine->is_constant() && shape[d]->is_constant()), Shape, "cat-5", what,
-                  ": axis ", d, " has sizes ", to_string(shape[d]), " and ", to_string(mine),
-                  "; expected equal sizes except in axis ", dim, rules::lines(operands));
+                  ": axis ", d, " has sizes ", ir::to_string(shape[d]), " and ",
+                  ir::to_string(mine), "; expected equal sizes except in axis ", dim,
+                  rules::lines(operands));
       constraints.push_back(
           {.left = shape[d],
            .right = mine,
@@ -78,4 +81,4 @@ const Tensor* cat(Fusion& fusion, std::span<const Tensor* const> args, int64_t d
                 Cat{.args = {args.begin(), args.end()}, .dim = dim}, std::move(location));
 }
 
-}  // namespace fuser
+}  // namespace fuser::fusion

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "ir/fusion.h"
 
-namespace fuser {
+namespace fuser::ir {
 namespace {
 
 std::string dtype_text(DType d) { return text("DataType.", row(d).member); }
@@ -419,4 +419,4 @@ std::string to_python(const Fusion& fusion) {
 
 std::string structure(const Fusion& fusion) { return to_python(fusion); }
 
-}  // namespace fuser
+}  // namespace fuser::ir

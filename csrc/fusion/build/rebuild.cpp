@@ -6,14 +6,16 @@
 #include "fusion/build/define.h"
 #include "fusion/build/rules.h"
 
-namespace fuser {
+namespace fuser::fusion {
+
+using namespace ir;
 
 BroadcastDims dims_of_size(const Constraint& constraint, bool right) {
   const Tensor* t = right ? constraint.right_tensor : constraint.left_tensor;
   const Expr size = t->shape[right ? constraint.right_dim : constraint.left_dim];
   for (const Tensor* from = t; from; t = from ? from : t) {
     from = nullptr;
-    for (const Tensor* a : operands(*t))
+    for (const Tensor* a : ir::operands(*t))
       if (!from && rules::dim_of_size(a, size) >= 0) from = a;
   }
   BroadcastDims out;
@@ -221,4 +223,4 @@ Fusion specialize(const Fusion& fusion, const std::vector<std::vector<bool>>& on
   return second;
 }
 
-}  // namespace fuser
+}  // namespace fuser::fusion

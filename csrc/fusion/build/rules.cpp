@@ -4,16 +4,19 @@
 
 #include "base/error.h"
 
-namespace fuser::rules {
+namespace fuser::fusion::rules {
+
+using namespace ir;
 
 std::string where(const Tensor& t) {
-  return text("t", t.id, ": ", describe(t), t.location.empty() ? "" : "  defined at " + t.location);
+  return text("t", t.id, ": ", ir::describe(t),
+              t.location.empty() ? "" : "  defined at " + t.location);
 }
 
 std::string call(std::string_view op, std::span<const Operand> args) {
   std::vector<std::string> names;
   for (const Operand& a : args)
-    names.push_back(a.tensor ? text("t", a.tensor->id) : to_string(a.scalar));
+    names.push_back(a.tensor ? text("t", a.tensor->id) : ir::to_string(a.scalar));
   return text(op, "(", joined(names), ")");
 }
 
@@ -47,7 +50,7 @@ void check_count(const std::string& what, const char* rule, const Tensor& arg, s
 
 Expr integer(Fusion& fusion, const std::string& what, const char* rule, Expr e) {
   FUSER_CHECK(kind_of(e->dtype) == Kind::Int, DType, rule, what, ": expected an integer, got ",
-              to_string(e), " of type ", row(e->dtype).torch);
+              ir::to_string(e), " of type ", row(e->dtype).torch);
   return fusion.exprs.cast(DType::Int64, e);
 }
 
@@ -100,7 +103,7 @@ void require(Fusion& fusion, const std::string& what, const Tensor* arg, int64_t
 void check_value(const std::string& what, Expr value, DType dtype, bool unsigned_wraps) {
   const Kind from = kind_of(value->dtype), to = kind_of(dtype);
   FUSER_CHECK(from != Kind::Complex || to == Kind::Complex || to == Kind::Bool, DType, "cast-1",
-              what, ": ", to_string(value), " as ", row(dtype).torch,
+              what, ": ", ir::to_string(value), " as ", row(dtype).torch,
               ": casting complex to real discards the imaginary part\n"
               "  hint: use fd.ops.real(...) first");
   if (value->is_constant() && from == Kind::Int && to == Kind::Int)
@@ -128,8 +131,8 @@ void check_narrowed(const Narrowed& rule, int64_t value) {
 }
 
 std::string size_text(Expr size) {
-  if (kind_of(size->dtype) == Kind::Int) return to_string(size);
-  return text(to_string(size), " of type ", row(size->dtype).torch,
+  if (kind_of(size->dtype) == Kind::Int) return ir::to_string(size);
+  return text(ir::to_string(size), " of type ", row(size->dtype).torch,
               "\n  hint: a // b is the quotient of integers, a / b never one");
 }
 
@@ -168,4 +171,4 @@ int64_t dim_of(const std::string& what, std::string_view rule, const Tensor& arg
   return dim < 0 ? dim + rank : dim;
 }
 
-}  // namespace fuser::rules
+}  // namespace fuser::fusion::rules

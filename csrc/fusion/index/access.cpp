@@ -5,7 +5,9 @@
 
 #include "base/error.h"
 
-namespace fuser {
+namespace fuser::fusion {
+
+using namespace ir;
 
 void visit_operands(const Value& value, const std::function<void(ValueId)>& visit_value) {
   const auto loaded = [&](Expr coordinate) {
@@ -14,7 +16,7 @@ void visit_operands(const Value& value, const std::function<void(ValueId)>& visi
         [&](Expr e) {
           if (e->is_symbol(Symbol::Indirect)) visit_value(e->a);
         },
-        bit(Symbol::Indirect));
+        ir::bit(Symbol::Indirect));
   };
   const auto access = [&](const Access& a) {
     if (a.value >= 0) visit_value(a.value);
@@ -43,7 +45,7 @@ AxisSet axes_of(const std::vector<Expr>& at) {
       [&](Expr e) {
         if (e->is_symbol(Symbol::Axis)) axes |= AxisSet{1} << e->a;
       },
-      bit(Symbol::Axis));
+      ir::bit(Symbol::Axis));
   return axes;
 }
 
@@ -117,7 +119,7 @@ Refined extract(const std::vector<Axis>& axes, const std::vector<Value>& values,
     visit(
         value.at,
         [&](Expr e) { gone = gone || (e->is_symbol(Symbol::Indirect) && image[e->a] < 0); },
-        bit(Symbol::Indirect));
+        ir::bit(Symbol::Indirect));
     FUSER_ASSERT(!gone || !read, "a value is used at coordinates that are not computed");
     if (gone) {
       value.tensor = nullptr;
@@ -141,7 +143,7 @@ std::optional<Linear> linear(Exprs& exprs, Expr coordinate, int axes) {
     return Linear{std::vector<Expr>(axes, exprs.constant(0)), exprs.constant(0)};
   };
   std::unordered_map<Expr, std::optional<Linear>> memo;
-  constexpr Symbols moving = bit(Symbol::Axis) | bit(Symbol::Indirect);
+  constexpr Symbols moving = ir::bit(Symbol::Axis) | ir::bit(Symbol::Indirect);
   const auto form = [&](Expr e) -> std::optional<Linear> {
     if (e->symbols & moving) return memo.at(e);
     Linear out = zero();
@@ -258,4 +260,4 @@ void merge_parts(Exprs& exprs, std::vector<Expr>& at, const std::vector<Expr>& t
     }
 }
 
-}  // namespace fuser
+}  // namespace fuser::fusion

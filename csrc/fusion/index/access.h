@@ -20,21 +20,21 @@
 
 #include "ir/fusion.h"
 
-namespace fuser {
+namespace fuser::fusion {
 
 using AxisId = int;
 using ValueId = int;
 using AxisSet = uint64_t;  // torch allows 64 dims
 
 struct Axis {
-  Expr extent = nullptr;
+  ir::Expr extent = nullptr;
 };
 
 // A mask: lo <= coord < hi for every bound, nullptr for no limit on that side. A mask without
 // bounds is always true.
 struct Pred {
   struct Bound {
-    Expr coord, lo, hi;
+    ir::Expr coord, lo, hi;
     bool operator==(const Bound&) const = default;
   };
   std::vector<Bound> bounds;
@@ -45,16 +45,16 @@ struct Pred {
 struct Access {
   ValueId value = -1;
   Pred in;
-  Expr otherwise = nullptr;
+  ir::Expr otherwise = nullptr;
 };
 
 // A gather index: an index loaded from memory that is used as a coordinate, after wrapping and
 // clamping (Symbol::Indirect).
 struct GatherIndex {
-  ValueId given = -1;          // the index as loaded
-  Expr size = nullptr;         // size of the indexed dim
-  Pred in{};                   // mask under which the gathered element is used
-  const Tensor* op = nullptr;  // the TakeAlongAxis op
+  ValueId given = -1;              // the index as loaded
+  ir::Expr size = nullptr;         // size of the indexed dim
+  Pred in{};                       // mask under which the gathered element is used
+  const ir::Tensor* op = nullptr;  // the TakeAlongAxis op
 };
 // A load from the memory of the value's tensor; 0 if the coordinates are outside of it.
 struct Read {
@@ -64,8 +64,8 @@ struct Read {
   std::vector<GatherIndex> indices{};  // gather indices among its coordinates
 };
 struct Apply {
-  Op op{};
-  DType compute{};
+  ir::Op op{};
+  ir::DType compute{};
   std::vector<Access> args;
 };
 struct Convert {
@@ -75,14 +75,14 @@ struct Select {  // select: the first argument whose mask `in` is true
   std::vector<Access> args;
 };
 struct Splat {  // splat: one scalar at every coordinate
-  Expr scalar = nullptr;
+  ir::Expr scalar = nullptr;
 };
 struct Coordinate {  // a coordinate as an int64 value
-  Expr at = nullptr;
+  ir::Expr at = nullptr;
 };
 struct Reduced {  // result 0 of a reduction over the axes `over`
-  ReduceOp op{};
-  DType compute{};
+  ir::ReduceOp op{};
+  ir::DType compute{};
   std::vector<Access> args;  // the element, then its position if the op needs it
   AxisSet over = 0;
   // True for a sum that adds its elements, which are products, without rounding them.
@@ -95,9 +95,9 @@ struct Project {  // projection: a further result of a Reduced value
 
 struct Value {
   // Its tensor, or nullptr for a value of no tensor (a negated operand, a clamped index).
-  const Tensor* tensor = nullptr;
-  std::vector<Expr> at;  // one coordinate per dim of the tensor
-  DType dtype{};
+  const ir::Tensor* tensor = nullptr;
+  std::vector<ir::Expr> at;  // one coordinate per dim of the tensor
+  ir::DType dtype{};
   std::variant<Read, Apply, Convert, Select, Splat, Coordinate, Reduced, Project> how;
   AxisSet axes = 0;  // axes that the value varies over
 };
@@ -105,12 +105,12 @@ struct Value {
 struct Store {
   int output = 0;  // index into Fusion::outputs
   Access access;
-  std::vector<Expr> at;
+  std::vector<ir::Expr> at;
 };
 
 // The values of one kernel over one list of axes. Operands precede their users.
 struct Refined {
-  Exprs exprs;
+  ir::Exprs exprs;
   std::vector<Axis> axes;
   std::vector<Value> values;
   std::vector<Store> stores;
@@ -119,7 +119,7 @@ struct Refined {
 // Calls `visit` for each operand of `value` and for each value loaded for its coordinates.
 void visit_operands(const Value& value, const std::function<void(ValueId)>& visit);
 // Returns the axes in these coordinates. Axes that only a loaded index varies over do not count.
-AxisSet axes_of(const std::vector<Expr>& at);
+AxisSet axes_of(const std::vector<ir::Expr>& at);
 // Copies the stores and the values that they need into a new arena. image: new id of each value, -1
 // if it is not needed.
 Refined extract(const std::vector<Axis>& axes, const std::vector<Value>& values,
@@ -138,18 +138,18 @@ std::optional<ReductionSets> reduction_sets(const Refined& refined);
 // Live tensors, by id: the tensors that an output depends on. Dead tensors are in no kernel and
 // must not influence FMA contraction or precision choices. Adapters create many, because they round
 // each value of a half type in case it is used.
-std::vector<bool> live_tensors(const Fusion& fusion);
+std::vector<bool> live_tensors(const ir::Fusion& fusion);
 
 // The mul that each add, sub or sum absorbs as an fma, by tensor id; -1 if it absorbs no mul. See
 // contract.cpp.
-std::vector<int> contract(const Fusion& fusion);
+std::vector<int> contract(const ir::Fusion& fusion);
 // Converts a float comparison to a comparison of integers if the result is equal: one operand is an
 // integer times a power of two, exact in both steps, and the other a constant.
-void compare_integers(Exprs& exprs, const std::vector<Value>& values, Apply& comparison);
+void compare_integers(ir::Exprs& exprs, const std::vector<Value>& values, Apply& comparison);
 
 // Demanded precision: the tensors, by id, that reach memory only as floats of 16 bits or fewer. See
 // demanded_precision.cpp.
-std::vector<bool> demanded_narrow(const Fusion& fusion);
+std::vector<bool> demanded_narrow(const ir::Fusion& fusion);
 
 // A call of a torch library op as a step between kernels, in terms of the fusion's memory.
 struct LibraryCall {
@@ -161,9 +161,9 @@ struct LibraryCall {
   };
   struct Given {  // an attribute whose value is a scalar input
     int attribute = 0, scalar = 0;
-    DType dtype{};
+    ir::DType dtype{};
   };
-  LibraryOp op{};
+  ir::LibraryOp op{};
   std::vector<int64_t> attributes;
   std::vector<Given> given;
   std::vector<Source> args;
@@ -187,12 +187,12 @@ struct FusionBreak {
 // all of K, which no value over K and R reads (norm backward: gradients of weight and bias).
 // Appends the fusion breaks to `fusion_breaks`. Raises Unsupported ("kernel-size-1",
 // "kernel-size-2") if one op alone exceeds the limits of a kernel.
-std::vector<Segment> refine(Fusion& fusion, std::vector<FusionBreak>* fusion_breaks = nullptr);
+std::vector<Segment> refine(ir::Fusion& fusion, std::vector<FusionBreak>* fusion_breaks = nullptr);
 
 // Kernel fission: computes the stores by several kernels that need no persistent row. Values over K
 // that depend on a reduction, and that values over R read, become temporaries. Empty if there are
 // no temporaries and no reductions over columns.
-std::vector<Refined> fission(Fusion& fusion, Refined& whole);
+std::vector<Refined> fission(ir::Fusion& fusion, Refined& whole);
 
 // Merges two dependent reduction loops into one: sum((x - sum(x) / n)^2) becomes Welford, sum(exp(x
 // - max(x))) becomes online softmax. nullopt if no pair of loops matches.
@@ -209,19 +209,20 @@ inline constexpr int max_buffers = 96;
 // A coordinate as a linear form of the axes: coefficients, and a rest without axes. linear()
 // returns nullopt if the coordinate is not linear ("irregular").
 struct Linear {
-  std::vector<Expr> coefficients;  // by axis
-  Expr rest = nullptr;
+  std::vector<ir::Expr> coefficients;  // by axis
+  ir::Expr rest = nullptr;
 };
-std::optional<Linear> linear(Exprs& exprs, Expr coordinate, int axes);
+std::optional<Linear> linear(ir::Exprs& exprs, ir::Expr coordinate, int axes);
 
 // Returns the offset of coordinates `at` in a tensor with these strides as a linear form of the
 // axes. nullopt if it is irregular. This is the only address function: vector widths, coalescing,
 // collapsing, traffic and hazards all use it.
-std::optional<Linear> strides(Exprs& exprs, const std::vector<Expr>& at,
-                              const std::vector<Expr>& tensor_strides, int axes);
+std::optional<Linear> strides(ir::Exprs& exprs, const std::vector<ir::Expr>& at,
+                              const std::vector<ir::Expr>& tensor_strides, int axes);
 
 // Recombines coordinates that are quotient and remainder of one division, in dims that are nested
 // in memory. The innermost of these dims gets the divided coordinate, all outer dims get 0.
-void merge_parts(Exprs& exprs, std::vector<Expr>& at, const std::vector<Expr>& tensor_strides);
+void merge_parts(ir::Exprs& exprs, std::vector<ir::Expr>& at,
+                 const std::vector<ir::Expr>& tensor_strides);
 
-}  // namespace fuser
+}  // namespace fuser::fusion

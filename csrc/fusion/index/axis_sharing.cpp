@@ -4,7 +4,10 @@
 
 #include "fusion/index/kernel_builder.h"
 
-namespace fuser {
+namespace fuser::fusion {
+
+using namespace ir;
+
 namespace {
 
 constexpr size_t most_reads = 8;  // coordinates of one tensor that are kept for mappings
@@ -29,7 +32,7 @@ std::optional<AxisSource> anchor(const Tensor* t) {
       p = step(coordinates, p);
       continue;
     }
-    const std::vector<const Tensor*> args = operands(*p.tensor);
+    const std::vector<const Tensor*> args = ir::operands(*p.tensor);
     if (args.empty()) break;
     const Tensor* best = *std::max_element(
         args.begin(), args.end(),
@@ -243,4 +246,4 @@ bool KernelBuilder::takes(AxisSet over, AxisSet kept) const {
          (overs_.size() == 1 && over == (all_ & ~overs_[0]));
 }
 
-}  // namespace fuser
+}  // namespace fuser::fusion

@@ -8,7 +8,10 @@
 #include "fusion/index/kernel_builder.h"
 #include "fusion/movement/movement_rules.h"
 
-namespace fuser {
+namespace fuser::fusion {
+
+using namespace ir;
+
 namespace {
 
 // Axis sources per tensor. More sources add nothing, because any one of them determines a dim.
@@ -25,7 +28,7 @@ std::vector<int> components(const Fusion& fusion) {
     return x;
   };
   for (const Tensor& t : fusion.tensors)
-    for (const Tensor* a : operands(t)) parent[find(t.id)] = find(a->id);
+    for (const Tensor* a : ir::operands(t)) parent[find(t.id)] = find(a->id);
   std::vector<int> out(parent.size());
   for (size_t i = 0; i < parent.size(); ++i) out[i] = find(static_cast<int>(i));
   return out;
@@ -40,12 +43,12 @@ std::vector<uint64_t> definition_key(const Tensor& t, const std::vector<const Te
     key.push_back(list.size());
     for (const auto n : list) key.push_back(static_cast<uint64_t>(n));
   };
-  for (const Tensor* a : operands(t)) key.push_back(static_cast<uint64_t>(same[a->id]->id));
+  for (const Tensor* a : ir::operands(t)) key.push_back(static_cast<uint64_t>(same[a->id]->id));
   for (Expr e : t.shape) scalar(e);
   if (const auto* p = std::get_if<Pointwise>(&t.definition)) {
     for (const Operand& a : p->args) scalar(a.scalar);  // and their positions
   } else {
-    for (Expr e : written_scalars(t)) scalar(e);
+    for (Expr e : ir::written_scalars(t)) scalar(e);
   }
   std::visit(
       [&](const auto& d) {
@@ -78,7 +81,7 @@ bool has_own_dims(const Tensor& t) {
                       std::is_same_v<D, TakeAlongAxis>;
              },
              t.definition) ||
-         library_call(t);
+         ir::library_call(t);
 }
 
 // Fills factors and axis sources, tensor by tensor.
@@ -146,7 +149,7 @@ struct Dims {
             const std::vector<Expr>& inner = graph.split_factors[d.arg->id][d.dim + 1];
             out[d.dim].insert(out[d.dim].end(), inner.begin(), inner.end());
           } else {
-            for (const Tensor* a : operands(t)) {
+            for (const Tensor* a : ir::operands(t)) {
               const std::vector<int> image = dims_of(t, a);
               for (int i = 0; i < a->rank(); ++i)
                 if (image[i] >= 0) keep(a, i, image[i]);  // dims of size 1 have no image
@@ -174,7 +177,7 @@ struct Dims {
     if (std::holds_alternative<SplitDim>(t.definition) ||
         std::holds_alternative<MergeDims>(t.definition))
       return;
-    for (const Tensor* a : operands(t)) {
+    for (const Tensor* a : ir::operands(t)) {
       const std::vector<int> image = dims_of(t, a);
       for (int i = 0; i < a->rank(); ++i) {
         std::vector<Expr>& own = graph.split_factors[a->id][i];
@@ -188,7 +191,7 @@ struct Dims {
   // merges.
   static std::vector<int> dims_of(const Tensor& t, const Tensor* a) {
     std::vector<int> image(a->rank(), -1);
-    if (library_call(t)) return image;
+    if (ir::library_call(t)) return image;
     std::visit(
         [&](const auto& d) {
           using D = std::decay_t<decltype(d)>;
@@ -264,7 +267,7 @@ struct Dims {
     // A reduction may be materialized; then other tensors share it as a source. A tensor with dims
     // that no operand has is a source too.
     if (splits || std::holds_alternative<Reduction>(t.definition) || has_own_dims(t)) itself();
-    for (const Tensor* a : operands(t)) {
+    for (const Tensor* a : ir::operands(t)) {
       const std::vector<int> image = split_factors_of(t, a);
       for (const AxisSource& o : graph.axis_sources[a->id]) {
         AxisSource mine{.tensor = o.tensor, .dims = {}};
@@ -333,9 +336,9 @@ std::vector<int64_t> parts_of(const Tensor& split, const Splits& splits) {
 std::vector<uint64_t> joined_dims(const Fusion& fusion) {
   std::vector<uint64_t> joined(fusion.tensors.size(), 0);
   for (const Tensor& t : fusion.tensors) {
-    if (library_call(t) || std::holds_alternative<Reduction>(t.definition)) continue;
+    if (ir::library_call(t) || std::holds_alternative<Reduction>(t.definition)) continue;
     const auto* cat = std::get_if<Cat>(&t.definition);
-    for (const Tensor* a : operands(t)) {
+    for (const Tensor* a : ir::operands(t)) {
       if (!joined[a->id]) continue;
       const std::vector<int> image = Dims::dims_of(t, a);
       for (int d = 0; d < a->rank(); ++d)
@@ -393,11 +396,11 @@ FusionGraph make_fusion_graph(const Fusion& fusion) {
   for (const Tensor& t : fusion.tensors) {
     graph.same[t.id] = &t;
     graph.reduces[t.id] = std::holds_alternative<Reduction>(t.definition) && !graph.parts[t.id];
-    for (const Tensor* a : operands(t))
+    for (const Tensor* a : ir::operands(t))
       graph.reduces[t.id] = graph.reduces[t.id] || graph.reduces[a->id];
     graph.waits[t.id] = graph.reduces[t.id] || std::holds_alternative<Library>(t.definition);
     if (!std::holds_alternative<Library>(t.definition)) graph.cost[t.id] = 1;
-    for (const Tensor* a : operands(t)) {
+    for (const Tensor* a : ir::operands(t)) {
       graph.waits[t.id] = graph.waits[t.id] || graph.waits[a->id];
       const int times = std::max(1, graph.parts[t.id]);
       graph.cost[t.id] = std::min(graph.cost[t.id] + times * graph.cost[a->id], max_values);
@@ -474,4 +477,4 @@ std::vector<Nesting> open_nestings(Fusion& fusion) {
   return out;
 }
 
-}  // namespace fuser
+}  // namespace fuser::fusion

@@ -6,7 +6,9 @@
 
 #include "base/error.h"
 
-namespace fuser {
+namespace fuser::fusion {
+
+using namespace ir;
 
 bool Point::operator<(const Point& o) const {
   if (tensor->id != o.tensor->id) return tensor->id < o.tensor->id;
@@ -20,13 +22,13 @@ Expr KernelBuilder::import(Expr e) {
 }
 
 AxisSet KernelBuilder::axes_of(const std::vector<Expr>& at) const {
-  AxisSet axes = fuser::axes_of(at);
+  AxisSet axes = fusion::axes_of(at);
   visit(
       at,
       [&](Expr e) {
         if (e->is_symbol(Symbol::Indirect)) axes |= refined_.values[e->a].axes;
       },
-      bit(Symbol::Indirect));
+      ir::bit(Symbol::Indirect));
   return axes;
 }
 
@@ -519,4 +521,4 @@ std::optional<ReductionSets> reduction_sets(const Refined& r) {
   return ReductionSets{.rows = overs[rows], .columns = overs[1 - rows], .either = first && second};
 }
 
-}  // namespace fuser
+}  // namespace fuser::fusion

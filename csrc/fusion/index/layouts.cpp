@@ -6,7 +6,9 @@
 
 #include "fusion/movement/movement_rules.h"
 
-namespace fuser {
+namespace fuser::fusion {
+
+using namespace ir;
 
 std::vector<int> memory_order(int axes, const std::vector<int>& logical,
                               const std::vector<std::vector<int>>& tellers) {
@@ -199,4 +201,4 @@ OutputOrders result_orders(const Fusion& fusion, const std::vector<LayoutClass>&
   return out;
 }
 
-}  // namespace fuser
+}  // namespace fuser::fusion

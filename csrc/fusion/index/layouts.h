@@ -17,11 +17,11 @@
 
 #include "fusion/kernel/problem.h"
 
-namespace fuser {
+namespace fuser::fusion {
 
 // Returns the layouts of the results for inputs of these layouts. Views, in-place outputs and
 // temporaries are not included.
-OutputOrders result_orders(const Fusion& fusion, const std::vector<LayoutClass>& layouts);
+OutputOrders result_orders(const ir::Fusion& fusion, const std::vector<LayoutClass>& layouts);
 
 // Returns the order of `axes` in memory, outermost first, by torch's rule for elementwise results.
 // For two axes the first teller that knows both decides which is outer; if no teller knows both,
@@ -37,14 +37,14 @@ using Ranks = std::vector<int>;
 Ranks row_major_ranks(int rank);
 // Returns the layout of the result of a loop over the elements of these operands, as torch
 // allocates it.
-Ranks elementwise_ranks(const Tensor& t, const std::vector<Ranks>& tellers);
+Ranks elementwise_ranks(const ir::Tensor& t, const std::vector<Ranks>& tellers);
 // Returns the layout after a dim is split into two adjacent dims.
 Ranks split_ranks(int64_t dim, const Ranks& of);
 
 // Returns the dims of a row-major layout, outermost first.
 std::vector<int> row_major(int rank);
 // Returns the strides of a dense layout whose dims have this order, outermost first.
-std::vector<Expr> dense_strides(Exprs& exprs, const std::vector<Expr>& extents,
-                                const std::vector<int>& order);
+std::vector<ir::Expr> dense_strides(ir::Exprs& exprs, const std::vector<ir::Expr>& extents,
+                                    const std::vector<int>& order);
 
-}  // namespace fuser
+}  // namespace fuser::fusion

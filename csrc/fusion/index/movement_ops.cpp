@@ -5,7 +5,10 @@
 #include "base/error.h"
 #include "fusion/index/kernel_builder.h"
 
-namespace fuser {
+namespace fuser::fusion {
+
+using namespace ir;
+
 namespace {
 
 constexpr size_t most_conditions = 8;  // conditions of a read, from the selects that lead to it
@@ -221,7 +224,7 @@ std::vector<Wanted> wanted_where(const Refined& refined) {
     if (std::holds_alternative<Read>(value.how)) mine = {.used = true, .varies = true};
     if (const auto* reduced = std::get_if<Reduced>(&value.how))
       for (const Pred::Bound& b : mine.in.bounds)
-        mine.varies = mine.varies || (fuser::axes_of({b.coord}) & reduced->over) != 0;
+        mine.varies = mine.varies || (fusion::axes_of({b.coord}) & reduced->over) != 0;
     visit_operands(value, [&](ValueId o) { wanted[o].add(mine); });
   }
   return wanted;
@@ -242,7 +245,7 @@ void KernelBuilder::bound_reads() {
         [&](Expr e) {
           if (e->is_symbol(Symbol::Indirect)) read->indices.push_back(indices_.at(e->a));
         },
-        bit(Symbol::Indirect));
+        ir::bit(Symbol::Indirect));
     for (size_t d = 0; d < v.at.size(); ++d)
       if (outside_.count(v.at[d]))
         read->in.bounds.push_back(
@@ -255,7 +258,7 @@ void KernelBuilder::bound_reads() {
     // serves all of them.
     const std::vector<Pred::Bound>& choices = wanted[i].in.bounds;
     const bool over_axes = std::all_of(choices.begin(), choices.end(), [&](const Pred::Bound& b) {
-      return (fuser::axes_of({b.coord}) & ~v.axes) == 0;
+      return (fusion::axes_of({b.coord}) & ~v.axes) == 0;
     });
     if (!choices.empty() && !wanted[i].varies && over_axes &&
         choices.size() <= read->in.bounds.size())
@@ -263,4 +266,4 @@ void KernelBuilder::bound_reads() {
   }
 }
 
-}  // namespace fuser
+}  // namespace fuser::fusion

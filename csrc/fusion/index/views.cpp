@@ -3,7 +3,10 @@
 #include "fusion/index/layouts.h"
 #include "fusion/movement/movement_rules.h"
 
-namespace fuser {
+namespace fuser::fusion {
+
+using namespace ir;
+
 void span_inside(Exprs& exprs, const Tensor& t, const std::vector<bool>& which,
                  std::vector<Expr>& strides) {
   Expr inside = exprs.constant(1);
@@ -29,8 +32,8 @@ bool moved(Exprs& exprs, const Tensor& t, View& view) {
 
 const Tensor* base_of(const Tensor& tensor) {
   const Tensor* t = &tensor;
-  while (!std::holds_alternative<Input>(t->definition) && !library_call(*t)) {
-    const std::vector<const Tensor*> from = operands(*t);
+  while (!std::holds_alternative<Input>(t->definition) && !ir::library_call(*t)) {
+    const std::vector<const Tensor*> from = ir::operands(*t);
     if (from.size() != 1) return nullptr;
     t = from[0];
   }
@@ -42,7 +45,7 @@ std::optional<View> view_of(Fusion& fusion, const Tensor& tensor,
   const Tensor* base = base_of(tensor);
   if (!base) return std::nullopt;
   std::vector<const Tensor*> chain;  // ops from the tensor to its base
-  for (const Tensor* t = &tensor; t != base; t = operands(*t)[0]) chain.push_back(t);
+  for (const Tensor* t = &tensor; t != base; t = ir::operands(*t)[0]) chain.push_back(t);
   Exprs& exprs = fusion.exprs;
   View view{.base = base, .strides = {}, .offset = exprs.constant(0)};
   if (const auto* input = std::get_if<Input>(&base->definition)) {
@@ -59,4 +62,4 @@ std::optional<View> view_of(Fusion& fusion, const Tensor& tensor,
   return view;
 }
 
-}  // namespace fuser
+}  // namespace fuser::fusion

@@ -27,7 +27,10 @@
 
 #include "fusion/index/access.h"
 
-namespace fuser {
+namespace fuser::fusion {
+
+using namespace ir;
+
 namespace {
 
 // Returns a constant of a floating dtype, nullopt if the operand is not one.
@@ -86,7 +89,7 @@ std::vector<bool> live_tensors(const Fusion& fusion) {
   for (const Output& o : fusion.outputs) found[o.tensor->id] = true;
   for (size_t i = fusion.tensors.size(); i-- > 0;) {
     if (!found[i]) continue;
-    for (const Tensor* a : operands(fusion.tensors[i])) found[a->id] = true;
+    for (const Tensor* a : ir::operands(fusion.tensors[i])) found[a->id] = true;
   }
   return found;
 }
@@ -108,7 +111,7 @@ std::vector<bool> rounded_products(const Fusion& fusion) {
                     : p && (p->op == Op::mul || p->op == Op::truediv || p->op == Op::div ||
                             p->op == Op::reciprocal || p->op == Op::pow);
     if ((p && !is_exact(*p)) || std::holds_alternative<Library>(t.definition)) continue;
-    for (const Tensor* a : operands(t)) found[t.id] = found[t.id] || found[a->id];
+    for (const Tensor* a : ir::operands(t)) found[t.id] = found[t.id] || found[a->id];
   }
   return found;
 }
@@ -126,7 +129,7 @@ std::vector<bool> negated_parts(const Fusion& fusion) {
       for (const Operand& a : p->args)
         if (!a.tensor && a.scalar->is_constant() && kind_of(a.scalar->dtype) == Kind::Float)
           found[t.id] = found[t.id] || a.scalar->value.real < 0;
-    for (const Tensor* a : operands(t)) found[t.id] = found[t.id] || found[a->id];
+    for (const Tensor* a : ir::operands(t)) found[t.id] = found[t.id] || found[a->id];
   }
   return found;
 }
@@ -134,7 +137,7 @@ std::vector<bool> negated_parts(const Fusion& fusion) {
 // Returns whether t is a sum or difference of two rounded products.
 bool sums_products(const Tensor& t, const std::vector<bool>& products) {
   const auto* p = std::get_if<Pointwise>(&t.definition);
-  const std::vector<const Tensor*> args = operands(t);
+  const std::vector<const Tensor*> args = ir::operands(t);
   return p && is_sum(*p) && args.size() == 2 && products[args[0]->id] && products[args[1]->id];
 }
 
@@ -145,7 +148,7 @@ std::vector<bool> compared_products(const Fusion& fusion, const std::vector<bool
   std::vector<bool> found(fusion.tensors.size(), false);
   for (size_t i = fusion.tensors.size(); i-- > 0;) {
     const Tensor& t = fusion.tensors[i];
-    const std::vector<const Tensor*> args = operands(t);
+    const std::vector<const Tensor*> args = ir::operands(t);
     const auto* p = std::get_if<Pointwise>(&t.definition);
     if (sums_products(t, products) && negated[i]) found[i] = true;
     if (!found[i] || (p && !is_exact(*p))) continue;
@@ -190,7 +193,7 @@ std::vector<uint64_t> forms(const Fusion& fusion) {
     } else if (const auto* taken = std::get_if<TakeAlongAxis>(&t.definition)) {
       out[t.id] = out[taken->arg->id];
     } else if (!std::holds_alternative<Library>(t.definition)) {
-      for (const Tensor* a : operands(t)) args.push_back(out[a->id]);
+      for (const Tensor* a : ir::operands(t)) args.push_back(out[a->id]);
       std::sort(args.begin(), args.end());
       args.erase(std::unique(args.begin(), args.end()), args.end());
       if (args.size() == 1) out[t.id] = args[0];
@@ -225,7 +228,7 @@ std::vector<int> contract(const Fusion& fusion) {
   std::vector<int> uses(fusion.tensors.size(), 0);
   for (const Tensor& t : fusion.tensors) {
     if (!counts[t.id]) continue;
-    for (const Tensor* a : operands(t)) ++uses[a->id];
+    for (const Tensor* a : ir::operands(t)) ++uses[a->id];
   }
   for (const Output& o : fusion.outputs) ++uses[o.tensor->id];
 
@@ -256,4 +259,4 @@ std::vector<int> contract(const Fusion& fusion) {
   return absorbed;
 }
 
-}  // namespace fuser
+}  // namespace fuser::fusion

@@ -8,7 +8,10 @@
 // operand to bfloat16 would cause an error of 2^-9.
 #include "fusion/index/access.h"
 
-namespace fuser {
+namespace fuser::fusion {
+
+using namespace ir;
+
 namespace {
 
 // A sum of positive values has at most the relative error of its terms.
@@ -75,7 +78,7 @@ std::vector<bool> demanded_narrow(const Fusion& fusion) {
     } else {
       use_is_narrow = used[i] && narrow[i] && passes_on(t);
     }
-    for (const Tensor* a : operands(t)) {
+    for (const Tensor* a : ir::operands(t)) {
       used[a->id] = true;
       narrow[a->id] = narrow[a->id] && use_is_narrow;
     }
@@ -84,4 +87,4 @@ std::vector<bool> demanded_narrow(const Fusion& fusion) {
   return narrow;
 }
 
-}  // namespace fuser
+}  // namespace fuser::fusion

@@ -5,7 +5,10 @@
 #include "base/error.h"
 #include "fusion/index/kernel_builder.h"
 
-namespace fuser {
+namespace fuser::fusion {
+
+using namespace ir;
+
 namespace {
 
 // Returns whether the coordinate visits every index of a dim of this size once, along nested axes.
@@ -151,4 +154,4 @@ std::vector<Refined> fission(Fusion& fusion, Refined& whole) {
   return out;
 }
 
-}  // namespace fuser
+}  // namespace fuser::fusion

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <bit>
 
-namespace fuser {
+namespace fuser::fusion {
+
+using namespace ir;
 
 int64_t bucket_limit(int bucket) { return (int64_t{4 + bucket % 4} << (bucket / 4)) >> 2; }
 
@@ -32,9 +34,9 @@ std::string to_string(const Answer& a) {
   const char* const truth = a.value ? "yes" : "no";
   switch (a.guard.kind) {
     case Guard::Kind::Divides:
-      return text(a.guard.divisor, " divides ", to_string(a.guard.size), ": ", truth);
+      return text(a.guard.divisor, " divides ", ir::to_string(a.guard.size), ": ", truth);
     case Guard::Kind::Bucket:
-      return text(to_string(a.guard.size), " is at most ", bucket_limit(a.value));
+      return text(ir::to_string(a.guard.size), " is at most ", bucket_limit(a.value));
     case Guard::Kind::Aligned:
       return text("buffer ", a.guard.subject, " is aligned: ", truth);
     case Guard::Kind::OneWave:
@@ -96,4 +98,4 @@ bool SizeHints::one_wave() {
   return sizes_.one_wave;
 }
 
-}  // namespace fuser
+}  // namespace fuser::fusion

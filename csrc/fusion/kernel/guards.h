@@ -15,7 +15,7 @@
 #include "fusion/kernel/problem.h"
 #include "ir/expr.h"
 
-namespace fuser {
+namespace fuser::fusion {
 
 struct Guard {
   enum class Kind : uint8_t {
@@ -25,9 +25,9 @@ struct Guard {
     OneWave,  // CallSizes::one_wave
   };
   Kind kind{};
-  int subject = 0;      // slot of the size in GuardSizes::program, or buffer
-  int64_t divisor = 1;  // of Divides
-  Expr size = nullptr;  // of Divides and Bucket, in GuardSizes::exprs
+  int subject = 0;          // slot of the size in GuardSizes::program, or buffer
+  int64_t divisor = 1;      // of Divides
+  ir::Expr size = nullptr;  // of Divides and Bucket, in GuardSizes::exprs
   bool operator==(const Guard&) const = default;
 };
 
@@ -41,8 +41,8 @@ std::string to_string(const Answer& answer);
 
 // The sizes that guards of one kernel ask for, in all calls.
 struct GuardSizes {
-  Exprs exprs;         // arena of expressions that only guards need
-  IntProgram program;  // sizes by slot
+  ir::Exprs exprs;         // arena of expressions that only guards need
+  ir::IntProgram program;  // sizes by slot
 };
 
 // Sizes and addresses of one call, as guards read them.
@@ -65,30 +65,30 @@ class SizeHints {
  public:
   // The arguments must outlive the hints. `leaf` reads the sizes of the call.
   SizeHints(const Problem& problem, Fission fission, GuardSizes& guards, CallSizes& sizes,
-            IntProgram::Leaf leaf);
+            ir::IntProgram::Leaf leaf);
 
-  bool divides(Expr value, int64_t divisor);
+  bool divides(ir::Expr value, int64_t divisor);
   // Returns the upper limit of the bucket of an extent.
-  int64_t at_most(Expr extent);
+  int64_t at_most(ir::Expr extent);
   // Returns whether the address of a buffer is a multiple of 16 bytes.
   bool aligned(int buffer);
   bool one_wave();
 
   // Arena for the expressions of questions. It contains the problem's expressions.
-  Exprs& exprs() { return guards_.exprs; }
+  ir::Exprs& exprs() { return guards_.exprs; }
   Fission fission() const { return fission_; }
   // The guards in the order in which they were asked first.
   const std::vector<Answer>& answers() const { return answers_; }
 
  private:
-  int ask_size(Guard::Kind kind, Expr size, int64_t divisor);
+  int ask_size(Guard::Kind kind, ir::Expr size, int64_t divisor);
   int record(const Guard& guard);
 
   const Problem& problem_;
   const Fission fission_;  // kernels that can replace this kernel
   GuardSizes& guards_;
   CallSizes& sizes_;
-  const IntProgram::Leaf leaf_;
+  const ir::IntProgram::Leaf leaf_;
   std::vector<Answer> answers_;
   std::vector<size_t> of_sizes_;     // indices of the answers about sizes
   std::vector<bool> asked_aligned_;  // by buffer: True if Aligned is among the answers
@@ -144,4 +144,4 @@ class GuardTree {
   std::vector<Node> nodes_;  // the root first
 };
 
-}  // namespace fuser
+}  // namespace fuser::fusion

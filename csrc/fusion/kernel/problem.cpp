@@ -6,7 +6,9 @@
 #include "base/error.h"
 #include "fusion/index/layouts.h"
 
-namespace fuser {
+namespace fuser::fusion {
+
+using namespace ir;
 
 std::vector<Expr> input_strides(Exprs& exprs, const Tensor& tensor, int input,
                                 const LayoutClass& layout, const std::vector<Expr>& extents) {
@@ -338,7 +340,7 @@ AxisSet axes_of(const Problem& problem, const MemoryAccess& access) {
         if (e->is_symbol(Symbol::Axis)) axes |= AxisSet{1} << e->a;
         if (e->is_symbol(Symbol::Indirect)) axes |= problem.refined.values[e->a].axes;
       },
-      bit(Symbol::Axis) | bit(Symbol::Indirect));
+      ir::bit(Symbol::Axis) | ir::bit(Symbol::Indirect));
   return axes;
 }
 
@@ -351,4 +353,4 @@ bool is_loaded(const MemoryAccess& access) {
                      [](Expr e) { return e->has(Symbol::Indirect); });
 }
 
-}  // namespace fuser
+}  // namespace fuser::fusion

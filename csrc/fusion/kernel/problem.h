@@ -11,7 +11,7 @@
 
 #include "fusion/index/access.h"
 
-namespace fuser {
+namespace fuser::fusion {
 
 // Memory layout of one input, without its sizes.
 struct LayoutClass {
@@ -31,24 +31,25 @@ void append_key(const LayoutClass& layout, std::vector<uint64_t>& key);
 std::string to_string(const LayoutClass& layout);
 // Returns the strides of a tensor input by dim: 0, 1, a product of inner sizes if contiguous, else
 // a symbol. extents: its sizes, in `exprs`.
-std::vector<Expr> input_strides(Exprs& exprs, const Tensor& tensor, int input,
-                                const LayoutClass& layout, const std::vector<Expr>& extents);
+std::vector<ir::Expr> input_strides(ir::Exprs& exprs, const ir::Tensor& tensor, int input,
+                                    const LayoutClass& layout,
+                                    const std::vector<ir::Expr>& extents);
 
 // One memory access of a kernel: a Read value or a Store.
 struct MemoryAccess {
   bool store = false;
   int index = 0;  // ValueId of a read, or index into Refined::stores
   int buffer = 0;
-  DType dtype{};
-  std::vector<Expr> at;
-  std::vector<Expr> tensor_strides;
+  ir::DType dtype{};
+  std::vector<ir::Expr> at;
+  std::vector<ir::Expr> tensor_strides;
   std::optional<Linear> strides;  // by axis; nullopt: irregular
   Pred in{};                      // mask of a read, which yields 0 if it is false
 };
 
 // The memory of one tensor that a kernel accesses.
 struct BufferUse {
-  const Tensor* tensor = nullptr;
+  const ir::Tensor* tensor = nullptr;
   int input = -1;  // tensor input whose memory it is, or -1
   // Fusion output that it is allocated for, by this kernel or an earlier one, or -1.
   int output = -1;
@@ -78,8 +79,9 @@ using OutputOrders = std::map<int, std::vector<int>>;
 
 // in_place[o]: True if output o is stored directly into its alias input. orders: layouts of the
 // outputs of kernels that run earlier; an output that is already in it keeps its layout.
-Problem make_problem(const Fusion& fusion, Refined refined, const std::vector<LayoutClass>& layouts,
-                     const std::vector<bool>& in_place, OutputOrders& orders);
+Problem make_problem(const ir::Fusion& fusion, Refined refined,
+                     const std::vector<LayoutClass>& layouts, const std::vector<bool>& in_place,
+                     OutputOrders& orders);
 
 // Returns the axes that an access varies over, including the axes of its gather indices.
 AxisSet axes_of(const Problem& problem, const MemoryAccess& access);
@@ -87,7 +89,7 @@ AxisSet axes_of(const Problem& problem, const MemoryAccess& access);
 AxisId near_axis(const MemoryAccess& access);
 // Returns the dims of a tensor at these coordinates, outermost first, in the given order of the
 // axes. Dims of size 1 keep their positions.
-std::vector<int> dims_in_order(int rank, const std::vector<Expr>& at,
+std::vector<int> dims_in_order(int rank, const std::vector<ir::Expr>& at,
                                const std::vector<AxisId>& order);
 // Returns whether the address depends on a gather index.
 bool is_loaded(const MemoryAccess& access);
@@ -104,4 +106,4 @@ enum class Fission : uint8_t {
   TransposeOperands,
 };
 
-}  // namespace fuser
+}  // namespace fuser::fusion

@@ -6,7 +6,7 @@
 
 #include "fusion/segment/cost.h"
 
-namespace fuser {
+namespace fuser::fusion {
 
 // A store is in the last loop that computes its value anyway. An earlier loop might compute it (a
 // random mask, say) for the store alone.
@@ -109,4 +109,4 @@ TextSize text_size(const ValueRange& range) {
   return out;
 }
 
-}  // namespace fuser
+}  // namespace fuser::fusion

@@ -9,7 +9,7 @@
 
 #include "fusion/kernel/problem.h"
 
-namespace fuser {
+namespace fuser::fusion {
 
 struct ReductionPhases {
   // By value: reductions over R in its longest dependence chain, including itself.
@@ -50,4 +50,4 @@ struct TextSize {
 };
 TextSize text_size(const ValueRange& range);
 
-}  // namespace fuser
+}  // namespace fuser::fusion

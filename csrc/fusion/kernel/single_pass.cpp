@@ -8,7 +8,10 @@
 
 #include "fusion/index/access.h"
 
-namespace fuser {
+namespace fuser::fusion {
+
+using namespace ir;
+
 namespace {
 
 struct Matcher {
@@ -177,4 +180,4 @@ std::optional<Refined> single_pass(const Refined& refined) {
   return extract(refined.axes, m.values, refined.stores, image);
 }
 
-}  // namespace fuser
+}  // namespace fuser::fusion

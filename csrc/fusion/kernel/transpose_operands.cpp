@@ -5,7 +5,10 @@
 
 #include "fusion/index/kernel_builder.h"
 
-namespace fuser {
+namespace fuser::fusion {
+
+using namespace ir;
+
 namespace {
 
 // Returns the axes along which reduction schedulers vectorize: R or K.
@@ -165,4 +168,4 @@ TransposedOperands transpose_operands(Fusion& fusion, Problem& p, const std::vec
       .kernels();
 }
 
-}  // namespace fuser
+}  // namespace fuser::fusion

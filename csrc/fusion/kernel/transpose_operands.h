@@ -9,7 +9,7 @@
 
 #include "fusion/kernel/problem.h"
 
-namespace fuser {
+namespace fuser::fusion {
 
 // Returns the uncoalesced accesses of a problem with reductions that a copy can replace: accesses
 // that are linear and cover complete tensors.
@@ -22,7 +22,7 @@ struct TransposedOperands {
   std::vector<Refined> kernels;
   size_t main = 0;
 };
-TransposedOperands transpose_operands(Fusion& fusion, Problem& problem,
+TransposedOperands transpose_operands(ir::Fusion& fusion, Problem& problem,
                                       const std::vector<bool>& in_place, OutputOrders& orders);
 
-}  // namespace fuser
+}  // namespace fuser::fusion

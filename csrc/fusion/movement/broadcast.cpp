@@ -5,7 +5,9 @@
 #include "fusion/build/rules.h"
 #include "fusion/movement/movement_rules.h"
 
-namespace fuser {
+namespace fuser::fusion {
+
+using namespace ir;
 
 template <>
 std::vector<Expr> MovementRules<Broadcast>::shape(Fusion& fusion, Broadcast& op,
@@ -57,4 +59,4 @@ bool MovementRules<Broadcast>::view(Exprs& exprs, const Broadcast& op, const Ten
   return true;
 }
 
-}  // namespace fuser
+}  // namespace fuser::fusion

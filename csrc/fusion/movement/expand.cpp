@@ -6,7 +6,9 @@
 #include "fusion/build/rules.h"
 #include "fusion/movement/movement_rules.h"
 
-namespace fuser {
+namespace fuser::fusion {
+
+using namespace ir;
 
 template <>
 std::vector<Expr> MovementRules<Expand>::shape(Fusion& fusion, Expand& op,
@@ -38,7 +40,7 @@ std::vector<Expr> MovementRules<Expand>::shape(Fusion& fusion, Expand& op,
     FUSER_CHECK(!want->is_constant() || !arg->shape[d]->is_constant() ||
                     arg->shape[d]->is_constant(1) || want == arg->shape[d],
                 Shape, "expand-2", "expand(t", arg->id, ", shape): axis ", d, " has size ",
-                to_string(arg->shape[d]), " and cannot be expanded to ", to_string(want),
+                ir::to_string(arg->shape[d]), " and cannot be expanded to ", ir::to_string(want),
                 "; expected size 1\n  ", rules::where(*arg));
     extents.push_back(want);
     if (!arg->shape[d]->is_constant(1) && arg->shape[d] != want)
@@ -87,4 +89,4 @@ bool MovementRules<Expand>::view(Exprs& exprs, const Expand& op, const Tensor& t
   return true;
 }
 
-}  // namespace fuser
+}  // namespace fuser::fusion

@@ -5,7 +5,9 @@
 #include "fusion/build/rules.h"
 #include "fusion/movement/movement_rules.h"
 
-namespace fuser {
+namespace fuser::fusion {
+
+using namespace ir;
 
 namespace {
 
@@ -68,4 +70,4 @@ bool MovementRules<Flip>::view(Exprs&, const Flip&, const Tensor&, View&) {
   return false;
 }
 
-}  // namespace fuser
+}  // namespace fuser::fusion

@@ -5,7 +5,9 @@
 #include "fusion/build/rules.h"
 #include "fusion/movement/movement_rules.h"
 
-namespace fuser {
+namespace fuser::fusion {
+
+using namespace ir;
 
 template <>
 std::vector<Expr> MovementRules<MergeDims>::shape(Fusion& fusion, MergeDims& op,
@@ -21,8 +23,8 @@ std::vector<Expr> MovementRules<MergeDims>::shape(Fusion& fusion, MergeDims& op,
   op.size = is_open ? fusion.exprs.constant(-1) : fusion.exprs.cast(DType::Int64, op.size);
   const Expr size = is_open ? product : op.size;
   FUSER_CHECK(product == size || !product->is_constant() || !size->is_constant(), Shape,
-              "merge-dims-2", what, ": the product of the sizes is ", to_string(product),
-              ", expected ", to_string(size), "\n  ", rules::where(*arg));
+              "merge-dims-2", what, ": the product of the sizes is ", ir::to_string(product),
+              ", expected ", ir::to_string(size), "\n  ", rules::where(*arg));
   if (product != size)
     rules::require(fusion, what, arg, op.dim, product, size,
                    {.rule = "merge-dims-2",
@@ -86,4 +88,4 @@ bool MovementRules<MergeDims>::view(Exprs& exprs, const MergeDims& op, const Ten
   return true;
 }
 
-}  // namespace fuser
+}  // namespace fuser::fusion

@@ -4,7 +4,9 @@
 #include "fusion/build/rules.h"
 #include "fusion/movement/movement_rules.h"
 
-namespace fuser {
+namespace fuser::fusion {
+
+using namespace ir;
 
 const Tensor* movement(Fusion& fusion, Movement op, std::string location) {
   return std::visit(
@@ -32,4 +34,4 @@ Point step(Coordinates& coordinates, const Point& p) {
 
 std::vector<int> same_dims(int rank) { return row_major(rank); }
 
-}  // namespace fuser
+}  // namespace fuser::fusion

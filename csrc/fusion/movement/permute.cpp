@@ -2,7 +2,9 @@
 #include "fusion/build/rules.h"
 #include "fusion/movement/movement_rules.h"
 
-namespace fuser {
+namespace fuser::fusion {
+
+using namespace ir;
 
 template <>
 std::vector<Expr> MovementRules<Permute>::shape(Fusion&, Permute& op, const std::string&) {
@@ -41,4 +43,4 @@ bool MovementRules<Permute>::view(Exprs&, const Permute& op, const Tensor&, View
   return true;
 }
 
-}  // namespace fuser
+}  // namespace fuser::fusion

@@ -5,7 +5,9 @@
 #include "fusion/build/rules.h"
 #include "fusion/movement/movement_rules.h"
 
-namespace fuser {
+namespace fuser::fusion {
+
+using namespace ir;
 
 namespace {
 
@@ -122,4 +124,4 @@ bool MovementRules<Slice>::view(Exprs& exprs, const Slice& op, const Tensor&, Vi
   return true;
 }
 
-}  // namespace fuser
+}  // namespace fuser::fusion

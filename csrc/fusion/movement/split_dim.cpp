@@ -3,7 +3,9 @@
 #include "fusion/build/rules.h"
 #include "fusion/movement/movement_rules.h"
 
-namespace fuser {
+namespace fuser::fusion {
+
+using namespace ir;
 
 namespace {
 
@@ -27,8 +29,8 @@ std::vector<Expr> MovementRules<SplitDim>::shape(Fusion& fusion, SplitDim& op, c
                " sizes");
   for (Expr& size : op.sizes)
     if (!size) size = fusion.exprs.constant(-1);
-  const std::string what = text("split_dim(t", arg->id, ", ", op.dim, ", [", to_string(op.sizes[0]),
-                                ", ", to_string(op.sizes[1]), "])");
+  const std::string what = text("split_dim(t", arg->id, ", ", op.dim, ", [",
+                                ir::to_string(op.sizes[0]), ", ", ir::to_string(op.sizes[1]), "])");
   op.dim = rules::dim_of(what, "split-dim-1", *arg, op.dim);
   const auto is_open = [](Expr size) { return size->is_constant(-1); };
   FUSER_CHECK(!is_open(op.sizes[0]) || !is_open(op.sizes[1]), Shape, "split-dim-2", what,
@@ -49,8 +51,8 @@ std::vector<Expr> MovementRules<SplitDim>::shape(Fusion& fusion, SplitDim& op, c
   if (is_open(inner)) inner = rest(outer);
   const Expr product = fusion.exprs.mul(outer, inner);
   FUSER_CHECK(product == extent || !product->is_constant() || !extent->is_constant(), Shape,
-              "split-dim-3", what, ": axis ", op.dim, " has size ", to_string(extent),
-              ", expected the product of the sizes, ", to_string(product), "\n  ",
+              "split-dim-3", what, ": axis ", op.dim, " has size ", ir::to_string(extent),
+              ", expected the product of the sizes, ", ir::to_string(product), "\n  ",
               rules::where(*arg));
   if (product != extent)
     rules::require(fusion, what, arg, op.dim, extent, product, rules::split_law);
@@ -93,4 +95,4 @@ bool MovementRules<SplitDim>::view(Exprs& exprs, const SplitDim& op, const Tenso
   return true;
 }
 
-}  // namespace fuser
+}  // namespace fuser::fusion

@@ -6,7 +6,9 @@
 #include "fusion/build/rules.h"
 #include "fusion/movement/movement_rules.h"
 
-namespace fuser {
+namespace fuser::fusion {
+
+using namespace ir;
 
 template <>
 std::vector<int> MovementRules<Squeeze>::dims_of(const Squeeze& op, const Tensor&) {
@@ -36,7 +38,7 @@ bool add_dims_before(const Dim& dim, std::vector<Dim>& open) {
         if constexpr (std::is_same_v<D, Input>) {
           return !op.contiguity.empty() && !op.contiguity[place_in_memory(*t, op, d)];
         } else if constexpr (std::is_same_v<D, Pointwise> || std::is_same_v<D, Cast>) {
-          for (const Tensor* a : operands(*t)) open.emplace_back(a, d);
+          for (const Tensor* a : ir::operands(*t)) open.emplace_back(a, d);
           return true;
         } else if constexpr (MovementOp<D>) {
           const std::vector<int> image = MovementRules<D>::dims_of(op, *t);
@@ -126,4 +128,4 @@ bool MovementRules<Squeeze>::view(Exprs&, const Squeeze& op, const Tensor&, View
   return true;
 }
 
-}  // namespace fuser
+}  // namespace fuser::fusion

@@ -2,7 +2,9 @@
 #include "fusion/build/rules.h"
 #include "fusion/movement/movement_rules.h"
 
-namespace fuser {
+namespace fuser::fusion {
+
+using namespace ir;
 
 template <>
 std::vector<Expr> MovementRules<StrideOrder>::shape(Fusion&, StrideOrder& op, const std::string&) {
@@ -33,4 +35,4 @@ bool MovementRules<StrideOrder>::view(Exprs&, const StrideOrder&, const Tensor&,
   return false;
 }
 
-}  // namespace fuser
+}  // namespace fuser::fusion

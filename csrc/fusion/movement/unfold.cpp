@@ -3,7 +3,9 @@
 #include "fusion/build/rules.h"
 #include "fusion/movement/movement_rules.h"
 
-namespace fuser {
+namespace fuser::fusion {
+
+using namespace ir;
 
 template <>
 std::vector<Expr> MovementRules<Unfold>::shape(Fusion& fusion, Unfold& op, const std::string&) {
@@ -16,7 +18,7 @@ std::vector<Expr> MovementRules<Unfold>::shape(Fusion& fusion, Unfold& op, const
   Exprs& exprs = fusion.exprs;
   const Expr extent = arg->shape[op.dim], size = exprs.constant(op.size);
   FUSER_CHECK(!extent->is_constant() || extent->value.integer >= op.size, Shape, "unfold-3", what,
-              ": dim ", op.dim, " has size ", to_string(extent),
+              ": dim ", op.dim, " has size ", ir::to_string(extent),
               ", expected at least the size of a window\n  ", rules::where(*arg));
   if (!extent->is_constant())
     rules::require(fusion, what, arg, op.dim, exprs.apply(Op::minimum, {extent, size}), size,
@@ -67,4 +69,4 @@ bool MovementRules<Unfold>::view(Exprs& exprs, const Unfold& op, const Tensor&, 
   return true;
 }
 
-}  // namespace fuser
+}  // namespace fuser::fusion

@@ -1,6 +1,9 @@
 #include "fusion/segment/cost.h"
 
-namespace fuser {
+namespace fuser::fusion {
+
+using namespace ir;
+
 namespace {
 
 double elements(AxisSet axes, std::span<const int64_t> extents) {
@@ -33,4 +36,4 @@ double issue_slots(const Refined& refined, std::span<const int64_t> extents) {
   return total;
 }
 
-}  // namespace fuser
+}  // namespace fuser::fusion

@@ -6,7 +6,7 @@
 
 #include "fusion/index/access.h"
 
-namespace fuser {
+namespace fuser::fusion {
 
 // Returns the issue slots of one thread's instructions for one element of the value: the cost
 // column of its op, and one slot for each conversion and access. Address arithmetic and loops are
@@ -27,4 +27,4 @@ inline double time_of(double bytes, double slots) {
   return slots > bytes * machine_balance ? slots : bytes * machine_balance;
 }
 
-}  // namespace fuser
+}  // namespace fuser::fusion

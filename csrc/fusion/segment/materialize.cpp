@@ -5,7 +5,10 @@
 #include "base/error.h"
 #include "fusion/kernel/reduction_phases.h"
 
-namespace fuser {
+namespace fuser::fusion {
+
+using namespace ir;
+
 namespace {
 
 // Returns whether the range has at most 1/part of the values of a kernel, and no more statements
@@ -232,4 +235,4 @@ std::vector<const Tensor*> over_budget(const KernelBuilder& group, const Tensor*
   return Cutter{.group = group, .root = root, .part = part}.materialized();
 }
 
-}  // namespace fuser
+}  // namespace fuser::fusion

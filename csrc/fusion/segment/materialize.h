@@ -6,27 +6,28 @@
 
 #include "fusion/index/kernel_builder.h"
 
-namespace fuser {
+namespace fuser::fusion {
 
 // Returns whether the group is within 1/part of the limits of a kernel.
 bool fits(const KernelBuilder& group, int part = 1);
 
 // Returns the tensors to materialize in place of `refused`: for each of them the last and narrowest
 // tensor computed from it that has equal sizes and needs no other reduction of this kernel.
-std::vector<const Tensor*> to_materialize(const KernelBuilder& group,
-                                          const std::vector<const Tensor*>& refused,
-                                          const Tensor* root);
+std::vector<const ir::Tensor*> to_materialize(const KernelBuilder& group,
+                                              const std::vector<const ir::Tensor*>& refused,
+                                              const ir::Tensor* root);
 
 // Returns dead reductions, e.g. of an index into a broadcast tensor.
-std::vector<const Tensor*> dead_reductions(const Refined& r);
+std::vector<const ir::Tensor*> dead_reductions(const Refined& r);
 
 // Returns incompatible reductions: if neither of two reduced sets is terminal, the reductions over
 // the set that is farther from the output.
-std::vector<const Tensor*> incompatible_reductions(const KernelBuilder& group);
+std::vector<const ir::Tensor*> incompatible_reductions(const KernelBuilder& group);
 
 // If the kernel exceeds 1/part of the limits, splits its values into ranges at the cheapest live
 // sets and returns the tensors to materialize between them. Every range fits, so the work is linear
 // in the number of values.
-std::vector<const Tensor*> over_budget(const KernelBuilder& group, const Tensor* root, int part);
+std::vector<const ir::Tensor*> over_budget(const KernelBuilder& group, const ir::Tensor* root,
+                                           int part);
 
-}  // namespace fuser
+}  // namespace fuser::fusion

@@ -11,7 +11,10 @@
 #include "fusion/kernel/reduction_phases.h"
 #include "fusion/segment/cost.h"
 
-namespace fuser {
+namespace fuser::fusion {
+
+using namespace ir;
+
 namespace {
 
 // Relative gain below which the model's error dominates.
@@ -106,7 +109,7 @@ struct Rematerialized {
 
   bool is_read(size_t v) const { return std::holds_alternative<Read>(values[v].how); }
   bool is_full(size_t v) const { return values[v].axes == all; }
-  bool is_per_element(size_t v) const { return fuser::is_per_element(values[v], all); }
+  bool is_per_element(size_t v) const { return fusion::is_per_element(values[v], all); }
 
   bool is_whole(size_t v) {
     if (!known_whole[v]) known_whole[v] = group.is_whole(static_cast<ValueId>(v));
@@ -142,7 +145,7 @@ struct Rematerialized {
     while (!open.empty() && static_cast<int>(seen.size()) < max_values) {
       const Tensor* t = open.back();
       open.pop_back();
-      for (const Tensor* operand : operands(*t)) {
+      for (const Tensor* operand : ir::operands(*t)) {
         const Tensor* a = graph.same[operand->id];
         if (!seen.insert(a->id).second) continue;
         if (const auto it = here.find(a->id); it != here.end())
@@ -305,4 +308,4 @@ std::vector<std::vector<const Tensor*>> worth_materializing(const FusionGraph& g
   }
 }
 
-}  // namespace fuser
+}  // namespace fuser::fusion

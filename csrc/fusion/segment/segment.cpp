@@ -16,7 +16,9 @@
 #include "fusion/kernel/reduction_phases.h"
 #include "fusion/segment/materialize.h"
 
-namespace fuser {
+namespace fuser::fusion {
+
+using namespace ir;
 
 namespace {
 
@@ -61,7 +63,7 @@ struct Segmenter {
   explicit Segmenter(Fusion& f) : fusion(f), graph(make_fusion_graph(f)) {
     level.assign(fusion.outputs.size(), -1);
     for (const Tensor& t : fusion.tensors)
-      if (library_call(t)) library.insert(t.id);
+      if (ir::library_call(t)) library.insert(t.id);
     for (size_t o = 0; o < fusion.outputs.size(); ++o)
       if (shows_input(fusion.outputs[o]))
         views.emplace(fusion.outputs[o].tensor->id, static_cast<int>(o));
@@ -89,12 +91,12 @@ struct Segmenter {
       const Tensor* t = open.back();
       open.pop_back();
       if (stored(*t) || !cost.try_emplace(t->id, 1).second) continue;
-      for (const Tensor* a : operands(*t)) open.push_back(a);
+      for (const Tensor* a : ir::operands(*t)) open.push_back(a);
     }
     std::vector<const Tensor*> out;
     for (auto& [id, own] : cost) {
       const Tensor& t = fusion.tensors[id];
-      for (const Tensor* a : operands(t))
+      for (const Tensor* a : ir::operands(t))
         if (const auto from = cost.find(a->id); from != cost.end())
           own = std::min(own + from->second, max_values);
       if (own <= few_statements || !repeated.count(id)) continue;
@@ -157,7 +159,7 @@ struct Segmenter {
   Alone build(int output) {
     const Tensor* t = fusion.outputs[output].tensor;
     const Tensor* root = t;
-    while (is_movement(*root)) root = operands(*root)[0];
+    while (is_movement(*root)) root = ir::operands(*root)[0];
     root = graph.same[root->id];
     std::set<int> materialized;  // tensors read by this output alone
     while (true) {
@@ -309,7 +311,7 @@ struct Segmenter {
   // the call.
   int prepare_call(const Tensor& t, std::vector<int>& open) {
     int at_level = 0;
-    for (const Tensor* operand : operands(*library_call(t))) {
+    for (const Tensor* operand : ir::operands(*ir::library_call(t))) {
       const int output = source_of(operand).output;
       if (output < 0 || fusion.outputs[output].view) continue;
       if (level[output] < 0) open.push_back(output);
@@ -321,7 +323,7 @@ struct Segmenter {
   void add_call(int output, int at_level) {
     level[output] = at_level;
     const Tensor* t = fusion.outputs[output].tensor;
-    const Tensor* first = library_call(*t);
+    const Tensor* first = ir::library_call(*t);
     const auto [it, fresh] = calls.try_emplace(first->id);
     LibraryCall& call = it->second.call;
     if (fresh) {
@@ -418,4 +420,4 @@ std::vector<Segment> refine(Fusion& fusion, std::vector<FusionBreak>* fusion_bre
   return out;
 }
 
-}  // namespace fuser
+}  // namespace fuser::fusion

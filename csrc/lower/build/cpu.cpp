@@ -8,7 +8,12 @@
 #include "base/error.h"
 #include "lower/build/cpu_builder.h"
 
-namespace fuser {
+namespace fuser::lower {
+
+using namespace fusion;
+using namespace ir;
+using namespace schedule;
+
 namespace cpu {
 
 int Builder::new_array(std::string name, DType dtype, std::optional<State> state) {
@@ -43,7 +48,7 @@ Expr Builder::ceil_div(Expr a, Expr b) {
 
 void Builder::loop(Body& out, Expr count, const Make& make) {
   if (count->is_constant(1)) return make(out, constant(0));
-  fuser::Serial s{.var = kernel.vars++, .extent = count, .body = {}};
+  ir::Serial s{.var = kernel.vars++, .extent = count, .body = {}};
   make(s.body, var(s.var));
   out.push_back({std::move(s)});
 }
@@ -281,4 +286,4 @@ KernelIR build_cpu(const Problem& problem, const Schedule& schedule, bool index6
   return std::move(b.kernel);
 }
 
-}  // namespace fuser
+}  // namespace fuser::lower

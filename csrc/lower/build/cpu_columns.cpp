@@ -5,7 +5,10 @@
 #include "base/error.h"
 #include "lower/build/cpu_builder.h"
 
-namespace fuser::cpu {
+namespace fuser::lower::cpu {
+
+using namespace fusion;
+using namespace ir;
 
 int Builder::scratch(std::string name, Buffer::Kind kind, DType dtype, Expr elements,
                      std::optional<State> state) {
@@ -138,4 +141,4 @@ void Builder::reduce_columns(Body& body, const Known& known) {
   body.push_back({std::move(last)});
 }
 
-}  // namespace fuser::cpu
+}  // namespace fuser::lower::cpu

@@ -6,7 +6,10 @@
 #include "base/error.h"
 #include "lower/build/cpu_builder.h"
 
-namespace fuser::cpu {
+namespace fuser::lower::cpu {
+
+using namespace fusion;
+using namespace ir;
 
 void Builder::find_products() {
   product_of.assign(values().size(), -1);
@@ -232,4 +235,4 @@ void Builder::merge_tasks(Body& body, const std::vector<ValueId>& reduced,
   body.push_back({std::move(last)});
 }
 
-}  // namespace fuser::cpu
+}  // namespace fuser::lower::cpu

@@ -6,7 +6,12 @@
 #include "lower/build/values.h"
 #include "lower/passes.h"
 
-namespace fuser {
+namespace fuser::lower {
+
+using namespace fusion;
+using namespace ir;
+using namespace schedule;
+
 namespace {
 
 // Builder of kernels with one nest and without collectives: every thread owns the vector lanes of
@@ -30,7 +35,7 @@ struct Builder {
     return schedule.accesses[access].kind == VectorKind::Aligned;
   }
   Exprs& exprs() { return kernel.exprs; }
-  Expr import(Expr e) { return fuser::import(kernel, e); }
+  Expr import(Expr e) { return lower::import(kernel, e); }
   Expr offset(const MemoryAccess& a) { return offset_of(kernel, a, uniform); }
   Expr inside(const MemoryAccess& a, const std::vector<Expr>& known) {
     return within(kernel, a.in, known);
@@ -377,4 +382,4 @@ KernelIR build_pointwise(const Problem& problem, const Schedule& schedule, bool 
   return std::move(b.kernel);
 }
 
-}  // namespace fuser
+}  // namespace fuser::lower

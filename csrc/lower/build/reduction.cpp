@@ -13,7 +13,11 @@
 #include "base/error.h"
 #include "lower/build/reduction_builder.h"
 
-namespace fuser::reduction {
+namespace fuser::lower::reduction {
+
+using namespace fusion;
+using namespace ir;
+using namespace schedule;
 
 Expr Builder::ceil_div(Expr a, Expr b) {
   if (b->is_constant()) return exprs().ceil_div(a, b->value.integer);
@@ -547,9 +551,14 @@ void Builder::build() {
   if (kernel.cluster > 1) kernel.buffers[arrivals].elements = constant(places_of_arrival);
 }
 
-}  // namespace fuser::reduction
+}  // namespace fuser::lower::reduction
 
-namespace fuser {
+namespace fuser::lower {
+
+using namespace fusion;
+using namespace ir;
+using namespace schedule;
+
 KernelIR build_reduction(const Problem& whole, const Schedule& schedule, bool index64) {
   const Problem& problem = schedule.single_pass ? *whole.single_pass : whole;
   reduction::Builder b{.problem = problem, .schedule = schedule, .kernel = {}};
@@ -564,4 +573,4 @@ KernelIR build_reduction(const Problem& whole, const Schedule& schedule, bool in
   return std::move(b.kernel);
 }
 
-}  // namespace fuser
+}  // namespace fuser::lower

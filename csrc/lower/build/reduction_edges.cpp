@@ -7,7 +7,10 @@
 
 #include "lower/build/reduction_builder.h"
 
-namespace fuser::reduction {
+namespace fuser::lower::reduction {
+
+using namespace fusion;
+using namespace ir;
 
 bool Builder::follows_rows(int access) const {
   const MemoryAccess& a = problem.accesses[access];
@@ -92,4 +95,4 @@ Body Builder::by_shift(const std::function<Body()>& step) {
   return out;
 }
 
-}  // namespace fuser::reduction
+}  // namespace fuser::lower::reduction

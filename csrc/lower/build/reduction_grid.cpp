@@ -5,7 +5,11 @@
 #include "base/error.h"
 #include "lower/build/reduction_builder.h"
 
-namespace fuser::reduction {
+namespace fuser::lower::reduction {
+
+using namespace fusion;
+using namespace ir;
+using namespace schedule;
 
 void Builder::combine(Body& body, const std::vector<ValueId>& reduced, Expr parity) {
   if (reduced.empty()) return;
@@ -430,4 +434,4 @@ void Builder::finish_columns() {
   kernel.body.push_back({std::move(loop)});
 }
 
-}  // namespace fuser::reduction
+}  // namespace fuser::lower::reduction

@@ -5,7 +5,11 @@
 #include "base/error.h"
 #include "lower/build/reduction_builder.h"
 
-namespace fuser::reduction {
+namespace fuser::lower::reduction {
+
+using namespace fusion;
+using namespace ir;
+using namespace schedule;
 
 std::string Builder::name_of(const char* prefix, int access) {
   const MemoryAccess& a = problem.accesses[access];
@@ -540,4 +544,4 @@ void Builder::store(Body& body, int access, const Known& known, Expr owner) {
   body.push_back({w});
 }
 
-}  // namespace fuser::reduction
+}  // namespace fuser::lower::reduction

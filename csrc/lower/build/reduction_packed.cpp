@@ -10,7 +10,11 @@
 
 #include "lower/build/reduction_builder.h"
 
-namespace fuser::reduction {
+namespace fuser::lower::reduction {
+
+using namespace fusion;
+using namespace ir;
+using namespace schedule;
 
 bool Builder::crosses(int access) const {
   return stagings[access] && stagings[access]->shape != StagingShape::Row;
@@ -186,4 +190,4 @@ Body Builder::packed_out() {
   return body;
 }
 
-}  // namespace fuser::reduction
+}  // namespace fuser::lower::reduction

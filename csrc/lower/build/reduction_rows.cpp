@@ -4,7 +4,11 @@
 
 #include "lower/build/reduction_builder.h"
 
-namespace fuser::reduction {
+namespace fuser::lower::reduction {
+
+using namespace fusion;
+using namespace ir;
+using namespace schedule;
 
 // Returns the position of the thread's elements of a row in shared memory. Only the copying thread
 // reads them, so no barrier is needed.
@@ -195,4 +199,4 @@ Expr Builder::stage_step() {
   return exprs().mod(row_at(), constant(stages));
 }
 
-}  // namespace fuser::reduction
+}  // namespace fuser::lower::reduction

@@ -11,7 +11,11 @@
 #include "base/error.h"
 #include "lower/build/reduction_builder.h"
 
-namespace fuser::reduction {
+namespace fuser::lower::reduction {
+
+using namespace fusion;
+using namespace ir;
+using namespace schedule;
 
 // Returns the position of an element in the staging tile.
 Expr Builder::tile_element(int access, Expr row, Expr run, Expr chunk, Expr lane) {
@@ -195,4 +199,4 @@ Body Builder::tiles_out() {
   return body;
 }
 
-}  // namespace fuser::reduction
+}  // namespace fuser::lower::reduction

@@ -3,7 +3,12 @@
 #include "base/error.h"
 #include "lower/build/staged_builder.h"
 
-namespace fuser {
+namespace fuser::lower {
+
+using namespace fusion;
+using namespace ir;
+using namespace schedule;
+
 namespace staged {
 
 Expr Builder::index_let(Body& body, Expr value) {
@@ -278,4 +283,4 @@ KernelIR build_staged(const Problem& problem, const Schedule& schedule, bool ind
   return std::move(b.kernel);
 }
 
-}  // namespace fuser
+}  // namespace fuser::lower

@@ -12,18 +12,18 @@
 #include "lower/passes.h"
 #include "schedule/device.h"
 
-namespace fuser::staged {
+namespace fuser::lower::staged {
 
 // Mapping of the threads of a block to its tile in one stage.
 struct ThreadMapping {
-  std::vector<LinearAxes> axes;   // index map by dim
-  std::vector<LinearAxes> start;  // index map of the first step, by dim
-  std::vector<Loop> steps;        // Unroll loops, outer to inner
-  std::vector<Expr> step;         // variable of each step
-  std::vector<int64_t> stride;    // elements along its dim per step
-  std::vector<Expr> in_tile;      // position of lane 0 in the tile, by dim
-  std::vector<Expr> run;  // position by dim, in units of the extent of the dim's innermost loop
-  DimId lane_dim = 0;
+  std::vector<ir::LinearAxes> axes;   // index map by dim
+  std::vector<ir::LinearAxes> start;  // index map of the first step, by dim
+  std::vector<schedule::Loop> steps;  // Unroll loops, outer to inner
+  std::vector<ir::Expr> step;         // variable of each step
+  std::vector<int64_t> stride;        // elements along its dim per step
+  std::vector<ir::Expr> in_tile;      // position of lane 0 in the tile, by dim
+  std::vector<ir::Expr> run;  // position by dim, in units of the extent of the dim's innermost loop
+  schedule::DimId lane_dim = 0;
   int lanes = 1;
   int lane_var = -1;
   bool tail = false, uniform_select = false;  // as in Lanes
@@ -34,11 +34,11 @@ struct ThreadMapping {
 // A staged value: its elements of the tile pass through shared memory to a later stage. They are
 // laid out in rows along the lanes of that later stage.
 struct StagedValue {
-  ValueId value = 0;
-  size_t from = 0;  // stage that computes the value
-  DimId along = 0;  // dim along a row of the tile in shared memory; `across` is the lane dim of
-                    // stage `from`
-  DimId across = 0;
+  fusion::ValueId value = 0;
+  size_t from = 0;            // stage that computes the value
+  schedule::DimId along = 0;  // dim along a row of the tile in shared memory; `across` is the lane
+                              // dim of stage `from`
+  schedule::DimId across = 0;
   int run = 1;    // elements of one access of the later stage
   int held = 1;   // elements of such an access that one lane of `across` holds: `run`, or 1 if
                   // stores are line-aligned
@@ -50,28 +50,28 @@ struct StagedValue {
   int array = -1;   // array of the elements that the most recent later stage read
 };
 
-using Known = std::vector<Expr>;  // expression by value: set while it is in scope, else nullptr
+using Known = std::vector<ir::Expr>;  // expression by value: set while it is in scope, else nullptr
 
 // Mask and element count under which an access or an element exists.
 struct Mask {
-  Expr in = nullptr, count = nullptr;
+  ir::Expr in = nullptr, count = nullptr;
 };
 
 // Offset of an access as a function of the lane.
-using Offset = std::function<Expr(Expr lane)>;
+using Offset = std::function<ir::Expr(ir::Expr lane)>;
 
 // Depth at which a value is computed: before the loops, inside the step loops, or inside the lane
 // loop.
 enum Depth { Outside, Step, Lane };
 
 struct Builder {
-  const Problem& problem;
-  const Schedule& schedule;
-  KernelIR kernel{};
+  const fusion::Problem& problem;
+  const schedule::Schedule& schedule;
+  ir::KernelIR kernel{};
 
   // Axes, extents, block index and tile extent of each dim.
-  std::vector<AxisSet> axes_of_dim{};
-  std::vector<Expr> extents{}, block_at{};
+  std::vector<fusion::AxisSet> axes_of_dim{};
+  std::vector<ir::Expr> extents{}, block_at{};
   std::vector<int64_t> tile{};
 
   std::vector<ThreadMapping> mappings{};  // by stage
@@ -80,22 +80,24 @@ struct Builder {
   std::vector<std::vector<int>> array_of{};  // register array, by stage and access
   std::vector<SelectLoad> select_loads{};    // pairs of reads that one load serves
 
-  Exprs& exprs() { return kernel.exprs; }
-  Expr constant(int64_t v) { return exprs().constant(v); }
-  Expr var(int v) { return exprs().symbol(Symbol::Var, v); }
+  ir::Exprs& exprs() { return kernel.exprs; }
+  ir::Expr constant(int64_t v) { return exprs().constant(v); }
+  ir::Expr var(int v) { return exprs().symbol(ir::Symbol::Var, v); }
   int new_var() { return kernel.vars++; }
-  const std::vector<Value>& values() const { return problem.refined.values; }
-  bool over(AxisSet axes, DimId dim) const { return (axes & axes_of_dim[dim]) != 0; }
-  bool in_lanes(const ThreadMapping& w, AxisSet axes) const {
+  const std::vector<fusion::Value>& values() const { return problem.refined.values; }
+  bool over(fusion::AxisSet axes, schedule::DimId dim) const {
+    return (axes & axes_of_dim[dim]) != 0;
+  }
+  bool in_lanes(const ThreadMapping& w, fusion::AxisSet axes) const {
     return w.lanes > 1 && over(axes, w.lane_dim);
   }
-  bool in_steps(const ThreadMapping& w, AxisSet axes) const {
+  bool in_steps(const ThreadMapping& w, fusion::AxisSet axes) const {
     return std::any_of(w.steps.begin(), w.steps.end(),
-                       [&](const Loop& l) { return over(axes, l.dim); });
+                       [&](const schedule::Loop& l) { return over(axes, l.dim); });
   }
 
-  Expr index_let(Body& body, Expr value);
-  int new_array(std::string name, DType dtype, int extent);
+  ir::Expr index_let(ir::Body& body, ir::Expr value);
+  int new_array(std::string name, ir::DType dtype, int extent);
 
   // ---- Thread mapping of a stage
 
@@ -103,60 +105,60 @@ struct Builder {
   // Computes the tile of the block. Grid loops are equal in all stages, and the last one varies
   // fastest.
   void place_block();
-  ThreadMapping make_mapping(const LoopNest& nest);
+  ThreadMapping make_mapping(const schedule::LoopNest& nest);
   // Sets the index of each dim for the running thread; `start` is the thread's position in its
   // first step.
-  void index_axes(ThreadMapping& w, const std::vector<Expr>& start);
+  void index_axes(ThreadMapping& w, const std::vector<ir::Expr>& start);
   // Returns the elements along a dim that the step loops have advanced.
-  Expr stepped(const ThreadMapping& w, DimId dim);
+  ir::Expr stepped(const ThreadMapping& w, schedule::DimId dim);
   // Returns whether lanes start at the first memory line of each row of the tile (Dim::store_line).
-  bool is_aligned(const ThreadMapping& w, DimId dim) const;
+  bool is_aligned(const ThreadMapping& w, schedule::DimId dim) const;
   // Returns the distance in elements from the preceding multiple of `unit` in memory to the start
   // of a row of the tile, by lane. `unit` is a power of two up to a line. Yields nullptr if rows
   // are not line-aligned.
-  Offset start_behind(const ThreadMapping& w, DimId dim, int64_t unit, Body& body);
+  Offset start_behind(const ThreadMapping& w, schedule::DimId dim, int64_t unit, ir::Body& body);
   // Returns the position of the thread's first lane in its row of the tile. `start` is the distance
   // of the row's start from the preceding line, in elements.
-  Expr place(const ThreadMapping& w, DimId dim, Expr start);
+  ir::Expr place(const ThreadMapping& w, schedule::DimId dim, ir::Expr start);
   // Returns the number of elements of a row of the tile.
-  Expr end_of_row(const ThreadMapping& w, DimId dim);
+  ir::Expr end_of_row(const ThreadMapping& w, schedule::DimId dim);
   // For the stage that stores the ends of rows: returns whether the thread's element is at the
   // start of a row, and its distance from that end.
-  std::pair<Expr, Expr> from_end(const ThreadMapping& w);
+  std::pair<ir::Expr, ir::Expr> from_end(const ThreadMapping& w);
   // Returns whether the element exists and no whole vector stored it. `start` is the distance of
   // the row's start from the preceding vector boundary, in elements.
-  Expr is_cut(const ThreadMapping& w, Expr start);
+  ir::Expr is_cut(const ThreadMapping& w, ir::Expr start);
   // Returns the mask of a value or access that varies over `axes`: of one lane, or of the whole
   // vector if `lane` is nullptr.
-  Mask mask(const ThreadMapping& w, AxisSet axes, Expr lane);
+  Mask mask(const ThreadMapping& w, fusion::AxisSet axes, ir::Expr lane);
   // Returns a thread's number of elements of a value over `axes`: its lanes in all steps.
-  int elements(const ThreadMapping& w, AxisSet axes) const;
-  Expr element(const ThreadMapping& w, AxisSet axes, Expr lane);
+  int elements(const ThreadMapping& w, fusion::AxisSet axes) const;
+  ir::Expr element(const ThreadMapping& w, fusion::AxisSet axes, ir::Expr lane);
   // Emits make(body) inside the step loops along which `axes` vary, except the loop `without`.
-  void nest(const ThreadMapping& w, AxisSet axes, Body& out, const std::function<void(Body&)>& make,
-            const Loop* without = nullptr);
-  void for_lanes(const ThreadMapping& w, Body& out,
-                 const std::function<void(Body&, Expr lane)>& make);
+  void nest(const ThreadMapping& w, fusion::AxisSet axes, ir::Body& out,
+            const std::function<void(ir::Body&)>& make, const schedule::Loop* without = nullptr);
+  void for_lanes(const ThreadMapping& w, ir::Body& out,
+                 const std::function<void(ir::Body&, ir::Expr lane)>& make);
 
   // ---- Memory
 
   // Returns the offset of an access. If `here` is given and false, then the offset starts at
   // `second` instead of `whole`.
-  Offset offset(const ThreadMapping& w, Expr whole, Body& body, Expr second = nullptr,
-                Expr here = nullptr);
+  Offset offset(const ThreadMapping& w, ir::Expr whole, ir::Body& body, ir::Expr second = nullptr,
+                ir::Expr here = nullptr);
   bool is_vectorized(const ThreadMapping& w, int access) const;
   bool is_unaligned(const ThreadMapping& w, int access) const;  // its vectors start at any element
-  bool in_lanes(const ThreadMapping& w, const MemoryAccess& a) const;
+  bool in_lanes(const ThreadMapping& w, const fusion::MemoryAccess& a) const;
   std::string name_of(const char* prefix, int access, size_t stage);
   // Returns the pair whose first read is `access` if one load can serve both. The condition must be
   // known before the step loops.
   const SelectLoad* together(const ThreadMapping& w, int access);
   // Emits the reads that the stage needs. Reads of an earlier stage with the same lane dim are
   // reused.
-  void loads(size_t s, Body& body);
-  void stores(size_t s, Body& body);
+  void loads(size_t s, ir::Body& body);
+  void stores(size_t s, ir::Body& body);
   // Emits the stores of rows whose vectors start at memory lines and wrap around in the tile.
-  void store_round(size_t s, int access, Body& body);
+  void store_round(size_t s, int access, ir::Body& body);
   std::vector<int> stored_by(size_t s) const;
 
   // ---- Shared memory
@@ -164,29 +166,30 @@ struct Builder {
   void declare_staged_values();
   // Returns the innermost step loop along a row of the staged value. The register transpose runs
   // over it and over the lanes.
-  const Loop* turned_loop(const ThreadMapping& w, const StagedValue& c) const;
+  const schedule::Loop* turned_loop(const ThreadMapping& w, const StagedValue& c) const;
   // Returns the offset of a thread's access to the tile in shared memory, by lane.
-  Offset tile_offset(const ThreadMapping& w, const StagedValue& c, Body& body);
+  Offset tile_offset(const ThreadMapping& w, const StagedValue& c, ir::Body& body);
   // Returns the element of the transposed register array; `within` is the position inside one
   // access.
-  Expr turned(const ThreadMapping& w, const StagedValue& c, Expr lane, Expr within);
+  ir::Expr turned(const ThreadMapping& w, const StagedValue& c, ir::Expr lane, ir::Expr within);
   // Writes the staged values of stage `s`. Returns whether there are any, so that a barrier must
   // follow.
-  bool write_tiles(size_t s, Body& body);
-  void read_tiles(size_t s, Body& body);
+  bool write_tiles(size_t s, ir::Body& body);
+  void read_tiles(size_t s, ir::Body& body);
   // Returns whether stage `s` reads the staged value from shared memory.
   bool takes(size_t s, const StagedValue& c) const;
 
   // ---- Values
 
   // Returns value `v` inside the lane loop; `outside` is the body in front of that loop.
-  Expr compute(size_t s, ValueId v, const Known& known, Body& body, Expr lane, Body* outside);
-  Depth depth(const ThreadMapping& w, AxisSet axes) const;
-  void compute_stage(size_t s, Body& body);
+  ir::Expr compute(size_t s, fusion::ValueId v, const Known& known, ir::Body& body, ir::Expr lane,
+                   ir::Body* outside);
+  Depth depth(const ThreadMapping& w, fusion::AxisSet axes) const;
+  void compute_stage(size_t s, ir::Body& body);
   // Assigns the values that leave the stage to the arrays from which they are stored.
-  void assign(size_t s, Body& body, const Known& known, Expr lane);
+  void assign(size_t s, ir::Body& body, const Known& known, ir::Expr lane);
 
   void build();
 };
 
-}  // namespace fuser::staged
+}  // namespace fuser::lower::staged

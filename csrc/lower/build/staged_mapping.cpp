@@ -1,7 +1,12 @@
 #include "base/error.h"
 #include "lower/build/staged_builder.h"
 
-namespace fuser::staged {
+namespace fuser::lower::staged {
+
+using namespace fusion;
+using namespace ir;
+using namespace schedule;
+
 namespace {
 
 bool is_step(const Loop& l) { return l.bind != Bind::Grid; }
@@ -229,4 +234,4 @@ void Builder::for_lanes(const ThreadMapping& w, Body& out,
   out.push_back({std::move(loop)});
 }
 
-}  // namespace fuser::staged
+}  // namespace fuser::lower::staged

@@ -3,7 +3,11 @@
 #include "base/error.h"
 #include "lower/build/staged_builder.h"
 
-namespace fuser::staged {
+namespace fuser::lower::staged {
+
+using namespace fusion;
+using namespace ir;
+using namespace schedule;
 
 void Builder::declare_staged_values() {
   for (const Staging& staging : schedule.stagings) {
@@ -126,4 +130,4 @@ void Builder::read_tiles(size_t s, Body& body) {
   }
 }
 
-}  // namespace fuser::staged
+}  // namespace fuser::lower::staged

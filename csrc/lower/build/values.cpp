@@ -5,7 +5,11 @@
 #include "base/error.h"
 #include "fusion/build/rules.h"
 
-namespace fuser {
+namespace fuser::lower {
+
+using namespace fusion;
+using namespace ir;
+using namespace schedule;
 
 Expr import(KernelIR& kernel, Expr e) {
   return rewrite(
@@ -251,4 +255,4 @@ Expr line_origin(KernelIR& kernel, const Problem& problem, const Schedule& sched
   return offset;
 }
 
-}  // namespace fuser
+}  // namespace fuser::lower

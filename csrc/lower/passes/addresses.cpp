@@ -6,7 +6,11 @@
 #include "fusion/index/access.h"
 #include "lower/passes.h"
 
-namespace fuser {
+namespace fuser::lower {
+
+using namespace fusion;
+using namespace ir;
+
 namespace {
 
 // Returns the axes first .. last of a dim as one index. `index` is the dim's linear index without
@@ -243,4 +247,4 @@ void addresses(KernelIR& kernel) {
   kernel.axes.clear();
 }
 
-}  // namespace fuser
+}  // namespace fuser::lower

@@ -6,7 +6,10 @@
 #include "base/error.h"
 #include "lower/passes.h"
 
-namespace fuser {
+namespace fuser::lower {
+
+using namespace ir;
+
 namespace {
 
 // Removes Lets without uses and empty loops. Returns whether it removed any.
@@ -67,4 +70,4 @@ void canonicalize(KernelIR& kernel) {
   kernel.vars = static_cast<int>(vars.size());
 }
 
-}  // namespace fuser
+}  // namespace fuser::lower

@@ -6,7 +6,10 @@
 #include "base/error.h"
 #include "lower/passes.h"
 
-namespace fuser {
+namespace fuser::lower {
+
+using namespace ir;
+
 namespace {
 
 // Returns whether `e` is index arithmetic: integers and predicates over variables, parameters,
@@ -214,4 +217,4 @@ void cse(KernelIR& kernel) {
   kernel.body = common.run(std::move(kernel.body));
 }
 
-}  // namespace fuser
+}  // namespace fuser::lower

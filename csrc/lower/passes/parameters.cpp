@@ -4,7 +4,10 @@
 #include "base/error.h"
 #include "lower/passes.h"
 
-namespace fuser {
+namespace fuser::lower {
+
+using namespace ir;
+
 namespace {
 
 // Dtypes to which the launch converts a scalar's value. The kernel converts to other dtypes.
@@ -124,4 +127,4 @@ void parameters(KernelIR& kernel) {
   });
 }
 
-}  // namespace fuser
+}  // namespace fuser::lower

@@ -5,7 +5,10 @@
 #include "fusion/kernel/transpose_operands.h"
 #include "schedulers/analysis/collapse.h"
 
-namespace fuser {
+namespace fuser::schedulers {
+
+using namespace fusion;
+using namespace ir;
 
 bool reads_earlier(const Problem& p) {
   return std::any_of(p.buffers.begin(), p.buffers.end(),
@@ -32,4 +35,4 @@ bool can_transpose_operands(const Problem& p, SizeHints& hints) {
   return hints.fission() == Fission::TransposeOperands && has_uncoalesced(p, hints);
 }
 
-}  // namespace fuser
+}  // namespace fuser::schedulers

@@ -5,16 +5,16 @@
 
 #include "schedulers/scheduler.h"
 
-namespace fuser {
+namespace fuser::schedulers {
 
 // Returns whether the kernel reads a tensor that an earlier kernel of the definition stores. The
 // earlier kernel has just traversed the large inputs, so L2 still holds their last elements.
-bool reads_earlier(const Problem& problem);
+bool reads_earlier(const fusion::Problem& problem);
 
 // has_uncoalesced() returns whether an uncoalesced access is large enough that its sector per
 // element dominates. can_transpose_operands() returns whether, in addition, kernels that transpose
 // the operands are available.
-bool has_uncoalesced(const Problem& problem, SizeHints& hints);
-bool can_transpose_operands(const Problem& problem, SizeHints& hints);
+bool has_uncoalesced(const fusion::Problem& problem, fusion::SizeHints& hints);
+bool can_transpose_operands(const fusion::Problem& problem, fusion::SizeHints& hints);
 
-}  // namespace fuser
+}  // namespace fuser::schedulers

@@ -5,7 +5,10 @@
 
 #include "fusion/index/access.h"
 
-namespace fuser {
+namespace fuser::schedulers {
+
+using namespace fusion;
+using namespace ir;
 
 int ceil_pow2(int64_t n) {
   constexpr int most = 1 << 30;
@@ -90,4 +93,4 @@ std::vector<AxisId> axes_in(const Problem& p, bool reduced) {
 std::vector<AxisId> kept_axes(const Problem& p) { return axes_in(p, false); }
 std::vector<AxisId> reduced_axes(const Problem& p) { return axes_in(p, true); }
 
-}  // namespace fuser
+}  // namespace fuser::schedulers

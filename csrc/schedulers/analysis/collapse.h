@@ -5,32 +5,34 @@
 
 #include "schedulers/scheduler.h"
 
-namespace fuser {
+namespace fuser::schedulers {
 
-using Dims = std::vector<std::vector<AxisId>>;  // outermost first
+using Dims = std::vector<std::vector<fusion::AxisId>>;  // outermost first
 
 // Returns the least power of two >= n, at most 2^30.
 int ceil_pow2(int64_t n);
 
 // Returns the product of the extents: in `exprs`, or in the arena of the problem.
-Expr extent_of(const Problem& problem, Exprs& exprs, const std::vector<AxisId>& axes);
-Expr extent_of(Problem& problem, const std::vector<AxisId>& axes);
+ir::Expr extent_of(const fusion::Problem& problem, ir::Exprs& exprs,
+                   const std::vector<fusion::AxisId>& axes);
+ir::Expr extent_of(fusion::Problem& problem, const std::vector<fusion::AxisId>& axes);
 
 // Returns the stride of the access in the linear index over `axes` (outermost first), or nullptr if
 // its address is not linear in that index.
-Expr coefficient(const Problem& problem, const MemoryAccess& access,
-                 const std::vector<AxisId>& axes);
+ir::Expr coefficient(const fusion::Problem& problem, const fusion::MemoryAccess& access,
+                     const std::vector<fusion::AxisId>& axes);
 
 // Returns the offset of a linear access if all axes except `axes` are 0, in `exprs`.
-Expr offset_along(Exprs& exprs, const MemoryAccess& access, const std::vector<AxisId>& axes);
+ir::Expr offset_along(ir::Exprs& exprs, const fusion::MemoryAccess& access,
+                      const std::vector<fusion::AxisId>& axes);
 
 // Groups neighbouring `axes` that every access of `accesses` can address by one linear index.
-Dims collapse(const Problem& problem, const std::vector<AxisId>& axes,
-              const std::vector<const MemoryAccess*>& accesses);
-std::vector<const MemoryAccess*> all_accesses(const Problem& problem);
+Dims collapse(const fusion::Problem& problem, const std::vector<fusion::AxisId>& axes,
+              const std::vector<const fusion::MemoryAccess*>& accesses);
+std::vector<const fusion::MemoryAccess*> all_accesses(const fusion::Problem& problem);
 
 // The kept axes K and the reduced axes R, in memory order.
-std::vector<AxisId> kept_axes(const Problem& problem);
-std::vector<AxisId> reduced_axes(const Problem& problem);
+std::vector<fusion::AxisId> kept_axes(const fusion::Problem& problem);
+std::vector<fusion::AxisId> reduced_axes(const fusion::Problem& problem);
 
-}  // namespace fuser
+}  // namespace fuser::schedulers

@@ -6,7 +6,12 @@
 #include "base/error.h"
 #include "schedulers/analysis/collapse.h"
 
-namespace fuser {
+namespace fuser::schedulers {
+
+using namespace fusion;
+using namespace ir;
+using namespace schedule;
+
 namespace {
 
 constexpr int live_registers = 96;  // registers for the loads of one group
@@ -193,4 +198,4 @@ std::vector<AxisId> order_of_stores(const Problem& p, const LayoutGroups& s) {
   return order;
 }
 
-}  // namespace fuser
+}  // namespace fuser::schedulers

@@ -10,7 +10,7 @@
 
 #include "schedulers/analysis/collapse.h"
 
-namespace fuser {
+namespace fuser::schedulers {
 
 enum LayoutGroup : uint8_t { X, Y, None };
 constexpr LayoutGroup other(LayoutGroup s) { return s == X ? Y : X; }
@@ -21,12 +21,12 @@ struct LayoutGroups {
   // By access; the value None if it varies over at most one of the two axes.
   std::vector<LayoutGroup> of;
   std::array<int, 2> vector{1, 1};  // vector length: 16 bytes of the widest element of the group
-  std::array<std::vector<ValueId>, 2> staged_values;  // values staged for the other group
+  std::array<std::vector<fusion::ValueId>, 2> staged_values;  // values staged for the other group
   // group along which the vectors of each stage run
   std::vector<LayoutGroup> stages;
   std::vector<uint8_t> from;  // by value: bit set of the groups that it is computed from
 
-  const std::vector<AxisId>& axes(LayoutGroup s) const {
+  const std::vector<fusion::AxisId>& axes(LayoutGroup s) const {
     return dims[dims.size() - (s == X ? 1 : 2)];
   }
 };
@@ -43,20 +43,21 @@ struct FoundLayoutGroups {
   const char* why = nullptr;
 };
 // Finds the layout groups of a problem, or the rule by which it is rejected.
-FoundLayoutGroups find_layout_groups(const Problem& problem);
+FoundLayoutGroups find_layout_groups(const fusion::Problem& problem);
 // Returns the layout groups of a problem that find_layout_groups() accepts.
-LayoutGroups layout_groups_of(const Problem& problem);
+LayoutGroups layout_groups_of(const fusion::Problem& problem);
 
 // Returns the group whose axis the lanes of an access run along, or the value None if the access is
 // scalar.
-LayoutGroup group_of(const Problem& problem, const LayoutGroups& groups, size_t access);
-ValueId stored_value(const Problem& problem, const MemoryAccess& store);
+LayoutGroup group_of(const fusion::Problem& problem, const LayoutGroups& groups, size_t access);
+fusion::ValueId stored_value(const fusion::Problem& problem, const fusion::MemoryAccess& store);
 // Bytes per element: of all staged values; of all stores, by group.
-int staged_bytes(const Problem& problem, const LayoutGroups& groups);
-std::array<int, 2> stored_bytes(const Problem& problem, const LayoutGroups& groups);
+int staged_bytes(const fusion::Problem& problem, const LayoutGroups& groups);
+std::array<int, 2> stored_bytes(const fusion::Problem& problem, const LayoutGroups& groups);
 // Returns the group that has all stores, or the value None if both groups have stores.
-LayoutGroup stored_group(const Problem& problem, const LayoutGroups& groups);
+LayoutGroup stored_group(const fusion::Problem& problem, const LayoutGroups& groups);
 // Returns the axes in the memory order of the group that stores more bytes.
-std::vector<AxisId> order_of_stores(const Problem& problem, const LayoutGroups& groups);
+std::vector<fusion::AxisId> order_of_stores(const fusion::Problem& problem,
+                                            const LayoutGroups& groups);
 
-}  // namespace fuser
+}  // namespace fuser::schedulers

@@ -8,7 +8,12 @@
 #include "schedulers/analysis/reduction_shape.h"
 #include "schedulers/analysis/vectorize.h"
 
-namespace fuser {
+namespace fuser::schedulers {
+
+using namespace fusion;
+using namespace ir;
+using namespace schedule;
+
 namespace {
 
 // Threads per row and per block, and the largest row in bytes that they process. Fewer threads per
@@ -95,4 +100,4 @@ PackedRows packed_rows_of(const Problem& p, const VectorAxes& run, SizeHints& hi
   return s;
 }
 
-}  // namespace fuser
+}  // namespace fuser::schedulers

@@ -10,7 +10,10 @@
 
 #include "schedulers/analysis/reduction_shape.h"
 
-namespace fuser {
+namespace fuser::schedulers {
+
+using namespace schedule;
+
 namespace {
 
 // Vectors per thread; more leave no registers for arithmetic.
@@ -350,4 +353,4 @@ RowPlacement place_row(const Device& device, const ReductionShape& shape, const 
   return in_parts(a, wider);
 }
 
-}  // namespace fuser
+}  // namespace fuser::schedulers

@@ -6,7 +6,7 @@
 
 #include "schedulers/analysis/reduction_shape.h"
 
-namespace fuser {
+namespace fuser::schedulers {
 
 // Registers per thread for a persistent row with one phase, or for cached computed values.
 inline constexpr int register_elements = 32;
@@ -28,7 +28,7 @@ struct RowTraits {
 
 // Placement of a row, and the threads that process it.
 struct RowPlacement {
-  Place persistent_in = Place::Registers;
+  schedule::Place persistent_in = schedule::Place::Registers;
   int threads_x = 1, unroll = 1, cluster = 1;
   int num_stages = 0;         // stages of row copies in a persistent grid; 0: one row per block
   int min_blocks_per_sm = 0;  // resident blocks per SM; 0: as many as its registers allow
@@ -40,7 +40,7 @@ struct RowPlacement {
 };
 
 // `planned`: the placement in registers that the caller would choose.
-RowPlacement place_row(const Device& device, const ReductionShape& shape, const RowTraits& row,
-                       const RowPlacement& planned);
+RowPlacement place_row(const schedule::Device& device, const ReductionShape& shape,
+                       const RowTraits& row, const RowPlacement& planned);
 
-}  // namespace fuser
+}  // namespace fuser::schedulers

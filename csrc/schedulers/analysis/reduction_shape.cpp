@@ -8,7 +8,11 @@
 #include "schedulers/analysis/collapse.h"
 #include "schedulers/analysis/vectorize.h"
 
-namespace fuser {
+namespace fuser::schedulers {
+
+using namespace fusion;
+using namespace ir;
+using namespace schedule;
 
 VectorAxes vector_axes_of(const Problem& p, std::vector<AxisId> axes,
                           bool (*moves)(const Problem&, const MemoryAccess&)) {
@@ -142,4 +146,4 @@ void loop_along_rows(LoopNest& nest, const Plan& plan) {
   if (vector > 1) nest.loops.push_back({.dim = R, .extent = vector, .bind = Bind::Vector});
 }
 
-}  // namespace fuser
+}  // namespace fuser::schedulers

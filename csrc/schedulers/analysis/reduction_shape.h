@@ -6,21 +6,21 @@
 
 #include "schedulers/scheduler.h"
 
-namespace fuser {
+namespace fuser::schedulers {
 
 // Returns whether the access moves complete rows: it varies over all of R, and over K if K is not
 // empty. An access that misses an axis of R is read repeatedly, from cache.
-bool moves_rows(const Problem& problem, const MemoryAccess& access);
+bool moves_rows(const fusion::Problem& problem, const fusion::MemoryAccess& access);
 
 // The axes along which vectors run, the innermost of them that all moved accesses collapse into one
 // linear index, and the vector length of the widest element. `moves` selects the accesses.
 struct VectorAxes {
-  std::vector<AxisId> axes, inner;
+  std::vector<fusion::AxisId> axes, inner;
   bool complete = false;  // True if `inner` equals `axes`
   int vector = 1;
 };
-VectorAxes vector_axes_of(const Problem& problem, std::vector<AxisId> axes,
-                          bool (*moves)(const Problem&, const MemoryAccess&));
+VectorAxes vector_axes_of(const fusion::Problem& problem, std::vector<fusion::AxisId> axes,
+                          bool (*moves)(const fusion::Problem&, const fusion::MemoryAccess&));
 
 // Properties of a reduction problem that its schedulers decide by.
 struct ReductionShape {
@@ -35,11 +35,11 @@ struct ReductionShape {
   int operations = 0;        // ops on elements of rows
   int widest = 1;            // bytes of the widest element over K and R on the innermost axis
 };
-ReductionShape reduction_shape_of(const Problem& problem);
+ReductionShape reduction_shape_of(const fusion::Problem& problem);
 
 // Returns the values that one phase computes and a later phase needs, if their operands are not
 // needed again. Caching a value costs one register per element.
-std::vector<ValueId> computed_again(const Problem& problem);
+std::vector<fusion::ValueId> computed_again(const fusion::Problem& problem);
 
 // Work per element of a row, summed over all reduction loops. Each loop computes all values that it
 // needs.
@@ -48,14 +48,14 @@ struct RowWork {
   double again = 0.0;  // issue slots of values that an earlier loop has computed already
   double bytes = 0.0;  // bytes moved to and from memory
 };
-RowWork row_work(const Problem& problem);
+RowWork row_work(const fusion::Problem& problem);
 
 // Starts the schedule of a reduction: dims 0 and 1 are K and R; the nest has no loops yet. Launch,
 // lanes and vectors are from the plan.
-Schedule start_of_reduction(const Problem& problem, const Plan& plan);
+schedule::Schedule start_of_reduction(const fusion::Problem& problem, const schedule::Plan& plan);
 
 // Appends the loops of a block whose threads run along R: unrolled steps, blocks of a cluster, rows
 // of a block, threads of a row, lanes.
-void loop_along_rows(LoopNest& nest, const Plan& plan);
+void loop_along_rows(schedule::LoopNest& nest, const schedule::Plan& plan);
 
-}  // namespace fuser
+}  // namespace fuser::schedulers

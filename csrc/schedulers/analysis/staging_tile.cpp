@@ -8,7 +8,12 @@
 #include "schedulers/analysis/vectorize.h"
 #include "schedulers/legal.h"
 
-namespace fuser {
+namespace fuser::schedulers {
+
+using namespace fusion;
+using namespace ir;
+using namespace schedule;
+
 namespace {
 
 // Bytes of a memory transaction; the rows of a tile must fill at least one.
@@ -92,4 +97,4 @@ void stage_tiles(const Problem& p, Schedule& schedule, const AccessSet& accesses
   }
 }
 
-}  // namespace fuser
+}  // namespace fuser::schedulers

@@ -8,12 +8,12 @@
 #include "schedulers/legal.h"
 #include "schedulers/scheduler.h"
 
-namespace fuser {
+namespace fuser::schedulers {
 
 // The staging tile of a block.
 struct StagingTile {
   // Staged accesses; empty if there are no uncoalesced operands or the tile does not fit.
-  AccessSet accesses;
+  schedule::AccessSet accesses;
   int rows_per_vector = 1;  // neighbouring rows that move as one vector, 16 bytes at most
   int rows = 1;             // rows per block
   int64_t bytes = 0;        // bytes of shared memory of all tiles of a block
@@ -27,17 +27,18 @@ struct TileRoom {
   int64_t most_bytes = 0;         // bytes of an enlarged tile, at most
 };
 
-StagingTile staging_tile_of(const Problem& problem, SizeHints& hints, const TileRoom& room);
+StagingTile staging_tile_of(const fusion::Problem& problem, fusion::SizeHints& hints,
+                            const TileRoom& room);
 // Returns the threads per row, for `vectors` vectors per row: the fewest that still fill a block.
 // At most a warp, because the threads of one warp combine without a barrier.
 int threads_beside_tile(int64_t vectors);
 // Stages the accesses of the set as tiles. `prefetch`: reads are copied one tile ahead.
-void stage_tiles(const Problem& problem, Schedule& schedule, const AccessSet& accesses,
-                 int64_t rows_per_vector, bool prefetch);
+void stage_tiles(const fusion::Problem& problem, schedule::Schedule& schedule,
+                 const schedule::AccessSet& accesses, int64_t rows_per_vector, bool prefetch);
 // Raises UserError "plan-1" if the rows of a block of a changed plan are not a multiple of the runs
 // of its staging tile. P is InnerPlan or InnerOuterPlan.
 template <class P>
-void check_staging_tile(const Plan& planned, const P& was, const P& is) {
+void check_staging_tile(const schedule::Plan& planned, const P& was, const P& is) {
   if (was.staged.empty()) return;
   const int64_t rows = is.threads_y * is.rows_per_thread, threads = is.threads_x * is.threads_y;
   const int64_t most = was.threads_y * was.rows_per_thread, run = was.rows_per_vector;
@@ -48,4 +49,4 @@ void check_staging_tile(const Plan& planned, const P& was, const P& is) {
            run, " rows that divide ", threads, " threads"));
 }
 
-}  // namespace fuser
+}  // namespace fuser::schedulers

@@ -5,7 +5,11 @@
 
 #include "schedulers/analysis/collapse.h"
 
-namespace fuser {
+namespace fuser::schedulers {
+
+using namespace fusion;
+using namespace ir;
+using namespace schedule;
 
 int longest_vector(const MemoryAccess& a) { return vector_bytes / size_of(a.dtype); }
 
@@ -249,4 +253,4 @@ int lane_axes_of(const Problem& p, const std::vector<AxisId>& axes,
   return inner.size() < axes.size() ? static_cast<int>(inner.size()) : 0;
 }
 
-}  // namespace fuser
+}  // namespace fuser::schedulers

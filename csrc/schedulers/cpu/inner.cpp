@@ -5,7 +5,10 @@
 #include "schedulers/cpu/nest.h"
 #include "schedulers/cpu/schedulers.h"
 
-namespace fuser {
+namespace fuser::schedulers {
+
+using namespace fusion;
+using namespace schedule;
 
 MatchResult match_cpu_inner(const Problem& p) {
   if (!p.reduced) return refuse("cpu-inner-1", "the kernel has no reductions");
@@ -27,4 +30,4 @@ void check_cpu_inner(const Problem&, const Plan& planned, const Plan& wanted) {
   check_cpu_reduction(planned, wanted, tasks_of_plan(typed<CpuInnerPlan>(planned)));
 }
 
-}  // namespace fuser
+}  // namespace fuser::schedulers

@@ -3,7 +3,10 @@
 #include "base/error.h"
 #include "schedulers/cpu/schedulers.h"
 
-namespace fuser {
+namespace fuser::schedulers {
+
+using namespace fusion;
+using namespace schedule;
 
 MatchResult match_cpu_inner_outer(const Problem& p) {
   if (!p.columns) return refuse("cpu-inner-outer-1", "the kernel reduces one set of axes");
@@ -21,4 +24,4 @@ Schedule schedule_cpu_inner_outer(Problem&, const Plan&) {
 
 void check_cpu_inner_outer(const Problem&, const Plan&, const Plan&) {}
 
-}  // namespace fuser
+}  // namespace fuser::schedulers

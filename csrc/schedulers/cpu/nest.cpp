@@ -6,7 +6,11 @@
 #include "schedulers/cpu/schedulers.h"
 #include "schedulers/legal.h"
 
-namespace fuser {
+namespace fuser::schedulers {
+
+using namespace fusion;
+using namespace ir;
+using namespace schedule;
 
 CpuNest pointwise_nest(const Problem& p, int collapsed) {
   Dims all = collapse(p, p.order, all_accesses(p));
@@ -153,4 +157,4 @@ Schedule cpu_schedule(const Problem& p, const CpuNest& nest, const CpuTasks& tas
   return s;
 }
 
-}  // namespace fuser
+}  // namespace fuser::schedulers

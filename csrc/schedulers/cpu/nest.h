@@ -5,31 +5,32 @@
 #include "schedulers/analysis/collapse.h"
 #include "schedulers/scheduler.h"
 
-namespace fuser {
+namespace fuser::schedulers {
 
 // Axes of the dims of a CPU schedule (lower/build/cpu.cpp), outermost first.
 struct CpuNest {
-  std::vector<AxisId> outer, serial, lanes;
+  std::vector<fusion::AxisId> outer, serial, lanes;
 };
 
 // Nest of a kernel without reductions: lanes run along the innermost `collapsed` dims that all
 // accesses address by one index.
-CpuNest pointwise_nest(const Problem& problem, int collapsed);
+CpuNest pointwise_nest(const fusion::Problem& problem, int collapsed);
 // Nest of a kernel with reductions: lanes run along the innermost reduced or the innermost kept
 // axes.
-CpuNest reduction_nest(const Problem& problem, bool lanes_reduced);
+CpuNest reduction_nest(const fusion::Problem& problem, bool lanes_reduced);
 // Returns whether the innermost axis is reduced.
-bool reduces_innermost(const Problem& problem);
+bool reduces_innermost(const fusion::Problem& problem);
 
 // Returns the lanes of a vector: a few registers of the widest compute type, and at most the
 // elements along the lanes.
-int cpu_lanes(const Problem& problem, const Device& device, int registers, int64_t elements);
+int cpu_lanes(const fusion::Problem& problem, const schedule::Device& device, int registers,
+              int64_t elements);
 
 // Elements that one task computes, at least, so that a task takes 10 us or more.
 inline constexpr int task_elements = 16384;
 
 // Returns whether rows of several phases are so few and long that kernel fission pays.
-bool few_long_rows(const Problem& problem, const CpuNest& nest, SizeHints& hints);
+bool few_long_rows(const fusion::Problem& problem, const CpuNest& nest, fusion::SizeHints& hints);
 
 // Division of a nest among lanes and tasks.
 struct CpuTasks {
@@ -41,10 +42,12 @@ struct CpuTasks {
   int block_rows = 0;
 };
 // plan() and check() of the two schedulers of reductions.
-CpuTasks tasks_of_reduction(const Problem& problem, const CpuNest& nest, SizeHints& hints,
-                            const Device& device);
-void check_cpu_reduction(const Plan& planned, const Plan& wanted, const CpuTasks& tasks);
-Schedule cpu_schedule(const Problem& problem, const CpuNest& nest, const CpuTasks& tasks);
+CpuTasks tasks_of_reduction(const fusion::Problem& problem, const CpuNest& nest,
+                            fusion::SizeHints& hints, const schedule::Device& device);
+void check_cpu_reduction(const schedule::Plan& planned, const schedule::Plan& wanted,
+                         const CpuTasks& tasks);
+schedule::Schedule cpu_schedule(const fusion::Problem& problem, const CpuNest& nest,
+                                const CpuTasks& tasks);
 
 // Converts between the typed plan of a reduction and its tasks.
 template <class P>
@@ -62,4 +65,4 @@ CpuTasks tasks_of_plan(const P& plan) {
           .block_rows = static_cast<int>(plan.block_rows)};
 }
 
-}  // namespace fuser
+}  // namespace fuser::schedulers

@@ -4,7 +4,10 @@
 #include "schedulers/cpu/nest.h"
 #include "schedulers/cpu/schedulers.h"
 
-namespace fuser {
+namespace fuser::schedulers {
+
+using namespace fusion;
+using namespace schedule;
 
 MatchResult match_cpu_outer(const Problem& p) {
   if (!p.reduced) return refuse("cpu-outer-1", "the kernel has no reductions");
@@ -24,4 +27,4 @@ void check_cpu_outer(const Problem&, const Plan& planned, const Plan& wanted) {
   check_cpu_reduction(planned, wanted, tasks_of_plan(typed<CpuOuterPlan>(planned)));
 }
 
-}  // namespace fuser
+}  // namespace fuser::schedulers

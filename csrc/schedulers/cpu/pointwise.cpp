@@ -5,7 +5,11 @@
 #include "schedulers/cpu/schedulers.h"
 #include "schedulers/legal.h"
 
-namespace fuser {
+namespace fuser::schedulers {
+
+using namespace fusion;
+using namespace schedule;
+
 namespace {
 
 // Registers of a vector: independent instructions that hide the latency of functions.
@@ -43,4 +47,4 @@ void check_cpu_pointwise(const Problem& p, const Plan& planned, const Plan& want
   check_fields(planned, wanted, {{"collapsed", std::min(1, count), count}});
 }
 
-}  // namespace fuser
+}  // namespace fuser::schedulers

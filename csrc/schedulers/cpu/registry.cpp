@@ -1,6 +1,6 @@
 #include "schedulers/cpu/schedulers.h"
 
-namespace fuser {
+namespace fuser::schedulers {
 namespace {
 
 constexpr Scheduler list[] = {
@@ -38,4 +38,4 @@ constexpr Scheduler list[] = {
 
 std::span<const Scheduler> cpu_schedulers() { return list; }
 
-}  // namespace fuser
+}  // namespace fuser::schedulers

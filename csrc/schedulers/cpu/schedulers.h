@@ -3,17 +3,19 @@
 
 #include "schedulers/scheduler.h"
 
-namespace fuser {
+namespace fuser::schedulers {
 
-#define FUSER_SCHEDULER(name)                                              \
-  MatchResult match_##name(const Problem& problem);                        \
-  Decision plan_##name(const Problem& problem, SizeHints&, const Device&); \
-  Schedule schedule_##name(Problem& problem, const Plan& plan);            \
-  void check_##name(const Problem& problem, const Plan& planned, const Plan& wanted);
+#define FUSER_SCHEDULER(name)                                                               \
+  MatchResult match_##name(const fusion::Problem& problem);                                 \
+  Decision plan_##name(const fusion::Problem& problem, fusion::SizeHints&,                  \
+                       const schedule::Device&);                                            \
+  schedule::Schedule schedule_##name(fusion::Problem& problem, const schedule::Plan& plan); \
+  void check_##name(const fusion::Problem& problem, const schedule::Plan& planned,          \
+                    const schedule::Plan& wanted);
 FUSER_SCHEDULER(cpu_inner_outer)
 FUSER_SCHEDULER(cpu_inner)
 FUSER_SCHEDULER(cpu_outer)
 FUSER_SCHEDULER(cpu_pointwise)
 #undef FUSER_SCHEDULER
 
-}  // namespace fuser
+}  // namespace fuser::schedulers

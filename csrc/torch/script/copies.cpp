@@ -11,7 +11,7 @@
 
 #include "torch/script/torchscript.h"
 
-namespace fuser {
+namespace fuser::script {
 namespace {
 
 using namespace torch::jit;  // NOLINT: most names in this file belong to it
@@ -105,4 +105,4 @@ void register_copies() {
   const RegisterOperators registered(std::move(operators));
 }
 
-}  // namespace fuser
+}  // namespace fuser::script

@@ -12,7 +12,12 @@
 #include "torch/script/python.h"
 #include "torch/script/torchscript.h"
 
-namespace fuser {
+namespace fuser::script {
+
+using namespace bridge;
+using namespace driver;
+using namespace ir;
+
 namespace {
 
 using torch::jit::Graph;
@@ -419,7 +424,7 @@ void ScriptGroup::run_fused(c10::ArrayRef<c10::IValue> arguments, bool by_value,
     if (!how->executor) return;
     TorchArguments bound = bind(*how, arguments);
     const RecordRef record = prepare(how->executor->executor, bound, {});
-    attempt.results = fuser::run(*record, bound);
+    attempt.results = bridge::run(*record, bound);
     attempt.done = true;
   } catch (const std::exception&) {
     const bool numbers = std::any_of(roles_.begin(), roles_.end(), [](ArgumentRole r) {
@@ -572,4 +577,4 @@ void register_script_operators() {
   });
 }
 
-}  // namespace fuser
+}  // namespace fuser::script

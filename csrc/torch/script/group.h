@@ -15,7 +15,7 @@
 #include "torch/executor.h"
 #include "torch/script/layout.h"
 
-namespace fuser {
+namespace fuser::script {
 
 // Role of an argument of a group.
 enum class ArgumentRole {
@@ -32,8 +32,9 @@ using Signature = c10::SmallVector<int64_t, 32>;
 // A definition for one kind of arguments.
 struct Specialization {
   Signature signature;
-  bool by_value = false;              // no argument is a number of the run
-  TorchExecutor* executor = nullptr;  // nullptr: no definition, run eagerly; owned by the group
+  bool by_value = false;  // no argument is a number of the run
+  bridge::TorchExecutor* executor =
+      nullptr;  // nullptr: no definition, run eagerly; owned by the group
   // Output of the group: index of a result, or an undefined tensor, or a number.
   struct Output {
     int result = -1;
@@ -81,7 +82,8 @@ class ScriptGroup {
   const Specialization* specialize(const Signature& signature, c10::ArrayRef<c10::IValue> arguments,
                                    bool by_value, const std::vector<Places>& results_as);
   const Specialization* keep(Specialization made, bool replace);
-  TorchArguments bind(const Specialization& how, c10::ArrayRef<c10::IValue> arguments) const;
+  bridge::TorchArguments bind(const Specialization& how,
+                              c10::ArrayRef<c10::IValue> arguments) const;
   struct Attempt;
   void run_fused(c10::ArrayRef<c10::IValue> arguments, bool by_value, Attempt& attempt);
   void run_unfused(torch::jit::Stack& stack, const Attempt& attempt);
@@ -111,4 +113,4 @@ class ScriptGroup {
   std::vector<std::unique_ptr<const Specialization>> all_;
 };
 
-}  // namespace fuser
+}  // namespace fuser::script

@@ -4,7 +4,7 @@
 
 #include "torch/script/torchscript.h"
 
-namespace fuser {
+namespace fuser::script {
 namespace {
 
 using namespace torch::jit;  // NOLINT: half the names of this file are its
@@ -153,4 +153,4 @@ void take_out_of_place(Node* n, const ScriptRules& rules) {
     if (is_tensor(n->input(i))) n->replaceInput(i, nothing);
 }
 
-}  // namespace fuser
+}  // namespace fuser::script

@@ -11,7 +11,7 @@
 
 #include "torch/script/torchscript.h"
 
-namespace fuser {
+namespace fuser::script {
 
 using torch::jit::Node;
 using torch::jit::Value;
@@ -120,4 +120,4 @@ int64_t deciding_sizes(const torch::jit::Block& block) {
   return most;
 }
 
-}  // namespace fuser
+}  // namespace fuser::script

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-namespace fuser {
+namespace fuser::script {
 
 // Position in memory by dim of a tensor, 0 the innermost.
 using Places = std::vector<int64_t>;
@@ -43,4 +43,4 @@ bool moves(const torch::jit::Block& block);
 constexpr int64_t most_deciding_sizes = 64;
 int64_t deciding_sizes(const torch::jit::Block& block);
 
-}  // namespace fuser
+}  // namespace fuser::script

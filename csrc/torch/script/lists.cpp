@@ -11,7 +11,7 @@
 
 #include "torch/script/torchscript.h"
 
-namespace fuser {
+namespace fuser::script {
 namespace {
 
 using namespace torch::jit;  // NOLINT: most names in this file belong to it
@@ -157,4 +157,4 @@ std::vector<std::optional<Operator>> part_operators() {
   return out;
 }
 
-}  // namespace fuser
+}  // namespace fuser::script

@@ -13,7 +13,7 @@
 
 #include "torch/script/torchscript.h"
 
-namespace fuser {
+namespace fuser::script {
 namespace {
 
 using namespace torch::jit;  // NOLINT: most names in this file belong to it
@@ -262,4 +262,4 @@ std::optional<Operator> numbers_operator() {
   return Operator(script_symbols().numbers, operation, c10::AliasAnalysisKind::PURE_FUNCTION);
 }
 
-}  // namespace fuser
+}  // namespace fuser::script

@@ -7,7 +7,7 @@
 
 #include "torch/script/torchscript.h"
 
-namespace fuser {
+namespace fuser::script {
 namespace {
 
 using namespace torch::jit;  // NOLINT: most names in this file belong to it
@@ -317,4 +317,4 @@ std::vector<Node*> partition(Block* block, const ScriptRules& rules, AliasDb& al
   return Partitioner(block, rules, aliases).run();
 }
 
-}  // namespace fuser
+}  // namespace fuser::script

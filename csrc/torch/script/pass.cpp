@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "torch/script/torchscript.h"
 
-namespace fuser {
+namespace fuser::script {
 namespace {
 
 using namespace torch::jit;  // NOLINT: most names in this file belong to it
@@ -396,4 +396,4 @@ void fuse_script(std::shared_ptr<Graph>& graph) {
   }
 }
 
-}  // namespace fuser
+}  // namespace fuser::script

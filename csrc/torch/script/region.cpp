@@ -8,7 +8,7 @@
 
 #include "torch/script/torchscript.h"
 
-namespace fuser {
+namespace fuser::script {
 namespace {
 
 using namespace torch::jit;  // NOLINT: most names in this file belong to it
@@ -232,4 +232,4 @@ void inline_regions(Block* block) {
   }
 }
 
-}  // namespace fuser
+}  // namespace fuser::script

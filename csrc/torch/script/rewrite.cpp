@@ -8,7 +8,7 @@
 
 #include "torch/script/torchscript.h"
 
-namespace fuser {
+namespace fuser::script {
 namespace {
 
 using namespace torch::jit;  // NOLINT: most names in this file belong to it
@@ -421,4 +421,4 @@ void guard_group(Node* group) {
   for (Value* v : group->outputs()) fused->registerOutput(v);
 }
 
-}  // namespace fuser
+}  // namespace fuser::script

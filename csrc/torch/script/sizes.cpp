@@ -10,7 +10,7 @@
 
 #include "torch/script/torchscript.h"
 
-namespace fuser {
+namespace fuser::script {
 namespace {
 
 using namespace torch::jit;  // NOLINT: most names in this file belong to it
@@ -197,4 +197,4 @@ std::optional<Operator> sizes_operator() {
   return Operator(script_symbols().sizes, operation, c10::AliasAnalysisKind::PURE_FUNCTION);
 }
 
-}  // namespace fuser
+}  // namespace fuser::script

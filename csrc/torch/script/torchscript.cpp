@@ -16,7 +16,11 @@
 
 namespace py = pybind11;
 
-namespace fuser {
+namespace fuser::script {
+
+using namespace bind;
+using namespace bridge;
+
 namespace {
 
 using namespace torch::jit;  // NOLINT: most names in this file belong to it
@@ -248,10 +252,13 @@ void set_rules(bool cuda, bool cpu, bool single_nodes, bool siblings,
 }
 
 }  // namespace
-}  // namespace fuser
+}  // namespace fuser::script
 
 PYBIND11_MODULE(_torchscript, m) {
   using namespace fuser;
+  using namespace fuser::bind;
+  using namespace fuser::bridge;
+  using namespace fuser::script;
   py::module_::import("fuser._torch");  // class of executors
   m.def("install", &install, py::arg("adapter"),
         "Registers pass and operators with torch, once per process.");

@@ -16,7 +16,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace fuser {
+namespace fuser::script {
 
 // Kinds of nodes that the fuser's passes create, and their attributes.
 struct ScriptSymbols {
@@ -152,4 +152,4 @@ std::optional<torch::jit::Operator> sizes_operator();
 std::optional<torch::jit::Operator> numbers_operator();
 std::vector<std::optional<torch::jit::Operator>> part_operators();
 
-}  // namespace fuser
+}  // namespace fuser::script
