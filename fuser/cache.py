@@ -164,9 +164,7 @@ class FusionExecutorCache:
                 parts.append(str(kernel.plan))
         return "\n".join(parts) or _NONE
 
-    def _kernels(
-        self, inputs: Sequence[Any] | None, device: Any, plan: Any = None
-    ) -> list[Any]:
+    def _kernels(self, inputs: Sequence[Any] | None, device: Any, plan: Any = None) -> list[Any]:
         kernels: list[Any] = self.executor.kernels(inputs, device, plan)
         if inputs is None and not self.executor.has_run():
             raise UserError(

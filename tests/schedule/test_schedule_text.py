@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import texts
 from benchmarks.families import TABLES
-from fuser import FusionDefinition, UserError, _core, _core_testing
+from fuser import FusionDefinition, UserError, _core
 from tests.support.reducing import kernels_for
 
 Schedule = _core.schedules.Schedule
