@@ -167,6 +167,32 @@ def test_foreign_headers_stay_in_their_folders(path: Path) -> None:
         )
 
 
+# Namespaces below fuser that are not the name of their folder; "" is fuser itself, visible to all.
+NAMESPACES = {"base": "", "device": "", "torch": "bridge", "torch/script": "script"}
+# Files that define functions of another folder's header, and the namespace of that folder.
+IMPLEMENTS = {"csrc/fusion/build/print.cpp": "ir"}
+
+
+def namespace_of(path: Path) -> str:
+    folders = path.relative_to(CSRC).parts[:-1]
+    name = NAMESPACES.get("/".join(folders[:2]), NAMESPACES.get(folders[0], folders[0]))
+    name = IMPLEMENTS.get(relative(path), name)
+    return f"fuser::{name}" if name else "fuser"
+
+
+@pytest.mark.parametrize("path", cpp_files(), ids=relative)
+def test_a_folder_is_a_namespace(path: Path) -> None:
+    mine = namespace_of(path)
+    for found in re.findall(r"^namespace (fuser[\w:]*) \{", path.read_text(), re.MULTILINE):
+        assert found == mine or (mine != "fuser" and found.startswith(f"{mine}::")), (
+            f"expected namespace {mine}, or one inside"
+        )
+    if path.suffix == ".h":
+        assert not re.search(r"^\s*using namespace", path.read_text(), re.MULTILINE), (
+            "a header qualifies names: ir::Expr"
+        )
+
+
 # Comments, raw strings, strings and characters, whose braces do not open a scope.
 NO_CODE = re.compile(
     r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<!\w)\'(?:\\.|[^\'\\\n])+\'',
