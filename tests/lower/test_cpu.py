@@ -184,3 +184,18 @@ def test_bits_do_not_depend_on_threads(set_option: SetOption, rng: np.random.Gen
             results.append(fd.execute(inputs))
         for other in results[1:]:
             assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+
+
+def test_short_forms_reach_zero() -> None:
+    """bfloat16 holds values below the smallest that a short form computes."""
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1], dtype=DataType.BFloat16)
+    fd.add_output(fd.ops.cast(fd.ops.exp(x), DataType.BFloat16))
+    fd.add_output(fd.ops.cast(fd.ops.gelu(x), DataType.BFloat16))
+    value = torch.tensor([-1000.0, -torch.inf, -100.0, -0.0, 1.0], dtype=BF16)
+    assert_on_cpu(fd, [value])
+    exp, gelu = fd.execute([value])
+    assert exp[:2].tolist() == [0.0, 0.0]
+    assert exp[2] <= 2.0**-100
+    assert exp[3:].tolist() == [1.0, value[4].exp().item()]
+    assert gelu[[0, 2, 3]].tolist() == [0.0, 0.0, 0.0]

@@ -294,14 +294,15 @@ DEVICE Vec<T, N> gelu_erf_(Vec<T, N> x) {
 // ---- short forms
 
 //@ exp2_half_
-// 2^x with an error of 2^-18; below 2^-125 it is 2^-125.
+// 2^x with an error of 2^-18; below 2^-125 it is 0.
 template <i32 N>
 DEVICE Vec<f32, N> exp2_half_(Vec<f32, N> x) {
   typedef Vec<f32, N> V;
   const V inside = clamped_(x, -125.0f, 128.5f), shifted = inside + V(12582912.0f);
   const V f = inside - (shifted - V(12582912.0f));
   const V p = poly_(f, 1.9999986f, 1.3862436f, 0.4804949f, 0.11183572f, 0.019140193f);  // 2^(1 + f)
-  return p * float_((bits_(shifted) + Vec<u32, N>(126u)) << Vec<u32, N>(23u));
+  const V large = p * float_((bits_(shifted) + Vec<u32, N>(126u)) << Vec<u32, N>(23u));
+  return select_(x < V(-125.0f), V(0.0f), large);
 }
 
 //@ exp_half_ : Vec
