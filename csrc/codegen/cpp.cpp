@@ -84,7 +84,8 @@ struct CppPrinter : LanePrinter {
     FUSER_ASSERT(s.width == 1 && !s.column, "an access of several elements in a CPU kernel");
     const LaneShape at = shape(s.offset, true);
     const bool lane_mask = !is_uniform(s.in, true);
-    const bool lane_count = s.count && !is_uniform(s.count, true);
+    // Lanes that read one element all have it if lane 0 exists.
+    const bool lane_count = s.count && !is_uniform(s.count, true) && !std::is_same_v<Access, Load>;
     if (at.kind == LaneShape::Uniform && !lane_mask && !lane_count) return Form::Scalar;
     if (at.kind != LaneShape::Linear || lane_mask) return Form::Scattered;
     return at.step->is_constant(1) ? Form::Neighbours : Form::Strided;

@@ -199,3 +199,43 @@ def test_short_forms_reach_zero() -> None:
     assert exp[2] <= 2.0**-100
     assert exp[3:].tolist() == [1.0, value[4].exp().item()]
     assert gelu[[0, 2, 3]].tolist() == [0.0, 0.0, 0.0]
+
+
+def test_lanes_share_one_element(rng: np.random.Generator) -> None:
+    """An expanded operand, whole vectors and an incomplete one, of floats and integers."""
+    for dtype, kind in [(F32, DataType.Float), (torch.int64, DataType.Int)]:
+        fd = FusionDefinition()
+        x = fd.define_tensor([-1, -1], dtype=kind, contiguity=[None, None])
+        row = fd.define_tensor([-1, -1], dtype=kind, contiguity=[True, None])
+        fd.add_output(fd.ops.neg(x))
+        fd.add_output(fd.ops.mul(row, 2))
+        for rows, columns in [(3, 40), (1, 2), (5, 64), (7, 33)]:
+            value = torch.from_numpy(rng.integers(-9, 9, size=(rows, 1))).to(dtype)
+            inputs = [value[:1].expand(rows, columns), value.expand(rows, columns)]
+            assert_on_cpu(fd, inputs)
+            got = fd.execute(inputs)
+            assert torch.equal(got[0], -inputs[0])
+            assert torch.equal(got[1], inputs[1] * 2)
+
+
+def test_a_variance_beside_a_sum(rng: np.random.Generator) -> None:
+    """A variance beside a sum of products, of rows that end in an incomplete vector."""
+    for rows, columns in [(4, 33), (300, 1_000), (2, 70_001)]:
+        fd = FusionDefinition()
+        x = fd.define_tensor([-1, -1], contiguity=True)
+        y = fd.define_tensor([-1, -1], contiguity=True)
+        for result in fd.ops.welford(x, [1]):
+            fd.add_output(result)
+        fd.add_output(fd.ops.sum(x * y, [1]))
+        value = torch.from_numpy(rng.normal(3.0, size=(rows, columns))).to(F32)
+        other = torch.from_numpy(rng.normal(size=(rows, columns))).to(F32)
+        assert_on_cpu(fd, [value, other])
+        mean, squares, _, products = fd.execute([value, other])
+        wanted = value.double()
+        torch.testing.assert_close(
+            products.double(), (wanted * other.double()).sum(1), rtol=1e-5, atol=1e-3
+        )
+        torch.testing.assert_close(mean.double(), wanted.mean(1), rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(
+            squares.double(), wanted.var(1, correction=0) * columns, rtol=1e-5, atol=1e-5
+        )

@@ -27,6 +27,20 @@ DEVICE ArgState<Vec<T, N>> select_state_(Vec<bool, N> m, ArgState<Vec<T, N>> a,
   return ArgState<Vec<T, N>>{select_(m, a.f0, b.f0), select_(m, a.f1, b.f1)};
 }
 
+//@ select_state_ : WelfordState
+template <class T, i32 N>
+DEVICE WelfordState<Vec<T, N>> select_state_(Vec<bool, N> m, WelfordState<Vec<T, N>> a,
+                                             WelfordState<Vec<T, N>> b) {
+  return {select_(m, a.f0, b.f0), select_(m, a.f1, b.f1), select_(m, a.f2, b.f2)};
+}
+
+//@ select_state_ : OnlineState
+template <class T, i32 N>
+DEVICE OnlineState<Vec<T, N>> select_state_(Vec<bool, N> m, OnlineState<Vec<T, N>> a,
+                                            OnlineState<Vec<T, N>> b) {
+  return {select_(m, a.f0, b.f0), select_(m, a.f1, b.f1)};
+}
+
 //@ accumulate_some
 // Takes in the elements of the lanes of a mask.
 template <class R, i32 N, class S, class... X>
