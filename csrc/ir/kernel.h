@@ -72,7 +72,7 @@ struct Array {
   int chunk = 0;
 };
 
-// Axes with one linear index. Exists only between loops() and addresses().
+// Axes with one linear index. Exists only between a builder and addresses().
 struct LinearAxes {
   std::vector<int> axes;      // outermost first
   std::vector<Expr> extents;  // extents of the axes

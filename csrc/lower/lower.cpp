@@ -17,7 +17,7 @@ struct Pass {
   const char* reason;  // reason for the pass's position
 };
 
-// Passes in order. One of the builders loops(), tiles() or stages() makes the KernelIR before them.
+// Passes in order. One of the builders makes the KernelIR before them.
 constexpr Pass passes[] = {
     {"addresses", addresses, "first: all later passes see integers instead of axes"},
     {"parameters", parameters,

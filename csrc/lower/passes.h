@@ -21,7 +21,7 @@ ir::KernelIR build_pointwise(const fusion::Problem& problem, const schedule::Sch
 // does:   emits one reduction loop per phase. Between the loops it keeps the values that the
 //         schedule makes persistent, and combines partial results over threads, cluster and grid.
 //         Each output is stored in the phase that phase analysis assigns to it.
-// after:  as after loops().
+// after:  as after build_pointwise().
 ir::KernelIR build_reduction(const fusion::Problem& problem, const schedule::Schedule& schedule,
                              bool index64);
 
