@@ -42,6 +42,22 @@ P typed(const Plan& plan) {
   return out;
 }
 
+// Name of a field. A name that the table lacks does not compile.
+struct FieldName {
+  std::string_view text;
+  consteval FieldName(const char* name) : text(name) {
+    if (!is_field(text)) throw "no such field in plan_fields.def";
+  }
+
+ private:
+  static consteval bool is_field(std::string_view name) {
+#define FUSER_FIELD(field, type, unit, meaning) \
+  if (name == #field) return true;
+#include "schedule/plan_fields.def"
+    return false;
+  }
+};
+
 struct PlanField {
   const char* name;
   const char* type;  // "Count", "Flag" or "Accesses"

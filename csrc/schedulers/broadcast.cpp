@@ -92,21 +92,22 @@ Decision plan_broadcast(const Problem& p, SizeHints& hints, const Device&) {
 }
 
 Schedule schedule_broadcast(Problem& p, const Plan& plan) {
+  const auto fields = typed<BroadcastPlan>(plan);
   Schedule s;
-  const auto vector = static_cast<int>(plan.get("vector"));
-  const int64_t x = plan.get("threads_x"), y = plan.get("threads_y");
+  const auto vector = static_cast<int>(fields.vector);
+  const int64_t x = fields.threads_x, y = fields.threads_y;
   Columns c = *columns_of(p);
   for (auto& axes : c.dims) s.dims.push_back({.axes = std::move(axes)});
-  s.launch = {.threads = static_cast<int>(x * y), .reverse_grid = plan.get("reverse_grid") != 0};
+  s.launch = {.threads = static_cast<int>(x * y), .reverse_grid = fields.reverse_grid};
   s.accesses.resize(p.accesses.size());
-  vectorize(s, plan.set("vectorized"), VectorKind::Aligned, vector);
+  vectorize(s, fields.vectorized, VectorKind::Aligned, vector);
   LoopNest& nest = s.nests.emplace_back();
   const auto loop = [&](DimId dim, Bind bind, int64_t extent) {
     nest.loops.push_back({.dim = dim, .extent = extent, .bind = bind});
   };
   loop(R, Bind::Grid, 0);
   loop(K, Bind::Grid, 0);
-  loop(R, Bind::Unroll, plan.get("unroll"));
+  loop(R, Bind::Unroll, fields.unroll);
   loop(R, Bind::ThreadY, y);
   loop(K, Bind::ThreadX, x);
   if (vector > 1) loop(K, Bind::Vector, vector);

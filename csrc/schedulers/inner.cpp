@@ -428,50 +428,49 @@ Decision plan_inner(const Problem& p, SizeHints& hints, const Device& device) {
 }
 
 Schedule schedule_inner(Problem& both, const Plan& plan) {
-  const bool single_pass = plan.get("single_pass") != 0;
-  Problem& p = used(both, single_pass);
-  const int vector = static_cast<int>(plan.get("vector"));
-  const int stages = static_cast<int>(plan.get("num_stages"));
-  const int64_t blocks = plan.get("grid_blocks");
+  const auto fields = typed<InnerPlan>(plan);
+  Problem& p = used(both, fields.single_pass);
+  const int vector = static_cast<int>(fields.vector);
+  const int stages = static_cast<int>(fields.num_stages);
+  const int64_t blocks = fields.grid_blocks;
   enum { K, R };
-  Schedule s = start_of_reduction(p, plan);
-  s.single_pass = single_pass;
+  Schedule s = start_of_reduction(p, fields);
+  s.single_pass = fields.single_pass;
   for (size_t i = 0; i < p.accesses.size(); ++i)
-    s.accesses[i].streaming = plan.set("streaming").contains(i);
-  if (plan.get("cache_computed"))
+    s.accesses[i].streaming = fields.streaming.contains(i);
+  if (fields.cache_computed)
     for (ValueId v : computed_again(p)) s.stagings.push_back({.value = v});
   LoopNest& nest = s.nests.back();
-  nest.lanes.tail = vector > 1 && plan.get("peel") != 0;
+  nest.lanes.tail = vector > 1 && fields.peel;
   for (size_t i = 0; nest.lanes.tail && i < p.accesses.size(); ++i)
     if (s.accesses[i].kind == VectorKind::Aligned && p.accesses[i].strides &&
         axes_of(p, p.accesses[i]) & ~p.reduced) {  // not for a single row
       s.dims[R].line = {.access = static_cast<AccessId>(i), .elements = line_of(vector)};
       break;
     }
-  vectorize(s, plan.set("unaligned"), VectorKind::Unaligned, vector);
+  vectorize(s, fields.unaligned, VectorKind::Unaligned, vector);
   const auto loop = [&](DimId dim, Bind bind, int64_t extent, int unroll = 0) {
     nest.loops.push_back({.dim = dim, .extent = extent, .bind = bind, .unroll = unroll});
   };
-  if (plan.get("looped")) loop(R, Bind::Serial, 0, static_cast<int>(plan.get("smem_unroll")));
+  if (fields.looped) loop(R, Bind::Serial, 0, static_cast<int>(fields.smem_unroll));
   if (stages) loop(K, Bind::Serial, 0);
-  loop(K, Bind::Grid, stages ? std::max<int64_t>(1, blocks / plan.get("cluster_size")) : 0);
-  if (plan.get("rows_per_thread") > 1) loop(K, Bind::Serial, plan.get("rows_per_thread"));
+  loop(K, Bind::Grid, stages ? std::max<int64_t>(1, blocks / fields.cluster_size) : 0);
+  if (fields.rows_per_thread > 1) loop(K, Bind::Serial, fields.rows_per_thread);
   if (blocks && !stages) {
     loop(R, Bind::Grid, blocks);
     s.reductions.back().finish = Finish::LastBlock;
   }
-  loop_along_rows(nest, plan);
-  const auto persistent_in = static_cast<Place>(plan.get("persistent_in"));
-  const AccessSet& packed = plan.set("packed");
-  stage_tiles(p, s, plan.set("staged"), plan.get("rows_per_vector"), false);
+  loop_along_rows(nest, fields);
+  const auto persistent_in = static_cast<Place>(fields.persistent_in);
+  stage_tiles(p, s, fields.staged, fields.rows_per_vector, false);
   for (size_t i = 0; i < p.accesses.size() && persistent_in != Place::Reload; ++i) {
     const MemoryAccess& a = p.accesses[i];
-    if (plan.set("staged").contains(i)) continue;
-    if (packed.contains(i))
+    if (fields.staged.contains(i)) continue;
+    if (fields.packed.contains(i))
       s.stagings.push_back({.access = static_cast<AccessId>(i),
                             .place = persistent_in,
                             .shape = StagingShape::PackedRows});
-    else if (packed.empty() && !a.store && moves_rows(p, a) && !is_loaded(a))
+    else if (fields.packed.empty() && !a.store && moves_rows(p, a) && !is_loaded(a))
       s.stagings.push_back({.access = static_cast<AccessId>(i),
                             .place = persistent_in,
                             .stages = persistent_in == Place::Shared ? std::max(1, stages) : 1});
@@ -481,14 +480,14 @@ Schedule schedule_inner(Problem& both, const Plan& plan) {
 }
 
 void check_inner(const Problem& p, const Plan& planned, const Plan& wanted) {
-  const auto was = typed<InnerPlan>(planned);
+  const auto was = typed<InnerPlan>(planned), is = typed<InnerPlan>(wanted);
   const int64_t x = was.threads_x, y = was.threads_y;
   const bool packed = !was.packed.empty(), alone = was.cluster_size > 1;
   // Each element of a peeled row that no vector holds has a thread: at most a line and two vectors.
   const int64_t least = !was.peel ? 1 : was.looped ? std::min<int64_t>(3 * warp, x) : x;
   AccessSet streaming = was.streaming;
   streaming |= streaming_of(used(p, was.single_pass), RowPlacement::Streaming::Rows);
-  check_subset(planned, wanted, "streaming", streaming);
+  check_subset(planned, "streaming", was.streaming, is.streaming, streaming);
   // Packed rows of neighbouring threads are a power of two apart. The blocks of a cluster combine
   // all of their threads for one row.
   Limits threads_y{"threads_y", 1, most_threads};
@@ -509,7 +508,6 @@ void check_inner(const Problem& p, const Plan& planned, const Plan& wanted) {
        {"smem_unroll", was.smem_unroll ? 1 : 0, was.smem_unroll ? 16 : 0},
        {"rows_per_thread", std::min<int64_t>(1, was.rows_per_thread), 2 * was.rows_per_thread},
        {"grid_blocks", was.grid_blocks ? 1 : 0, was.grid_blocks ? 1 << 20 : 0}});
-  const auto is = typed<InnerPlan>(wanted);
   const int64_t threads = is.threads_x, rows = is.threads_y, taken = threads * is.unroll;
   expect(planned, std::has_single_bit(static_cast<uint64_t>(threads)) || rows == 1,
          text("threads_x=", threads),

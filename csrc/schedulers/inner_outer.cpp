@@ -374,29 +374,29 @@ Decision plan_inner_outer(const Problem& p, SizeHints& hints, const Device& devi
 }
 
 Schedule schedule_inner_outer(Problem& p, const Plan& plan) {
+  const auto fields = typed<InnerOuterPlan>(plan);
   enum { K, R };
-  Schedule s = start_of_reduction(p, plan);
+  Schedule s = start_of_reduction(p, fields);
   s.reductions.push_back({.dim = K,
                           .finish = Finish::Cooperative,
-                          .columns = static_cast<int>(plan.get("columns_per_merge"))});
-  if (plan.get("cache_computed"))
+                          .columns = static_cast<int>(fields.columns_per_merge)});
+  if (fields.cache_computed)
     for (ValueId v : computed_again(p)) s.stagings.push_back({.value = v});
   LoopNest& nest = s.nests.back();
-  const int64_t clusters = plan.get("grid_blocks") / plan.get("cluster_size");
+  const int64_t clusters = fields.grid_blocks / fields.cluster_size;
   nest.loops = {{.dim = K, .bind = Bind::Serial},
                 {.dim = K, .extent = clusters, .bind = Bind::Grid}};
-  if (const int64_t rows_per_thread = plan.get("rows_per_thread"); rows_per_thread > 1)
-    nest.loops.push_back({.dim = K, .extent = rows_per_thread, .bind = Bind::Serial});
-  loop_along_rows(nest, plan);
-  stage_tiles(p, s, plan.set("staged"), plan.get("rows_per_vector"),
-              plan.get("prefetch_tiles") != 0);
-  const int stages = static_cast<int>(plan.get("num_stages"));
+  if (fields.rows_per_thread > 1)
+    nest.loops.push_back({.dim = K, .extent = fields.rows_per_thread, .bind = Bind::Serial});
+  loop_along_rows(nest, fields);
+  stage_tiles(p, s, fields.staged, fields.rows_per_vector, fields.prefetch_tiles);
+  const int stages = static_cast<int>(fields.num_stages);
   const bool several_loops = reduction_shape_of(p).loops > 1;
   for (size_t i = 0; i < p.accesses.size(); ++i) {
     const MemoryAccess& a = p.accesses[i];
     const AxisSet axes = axes_of(p, a);
     const bool row = !a.store && (axes & p.reduced) && (axes & ~p.reduced) && !is_loaded(a);
-    if (!row || plan.set("staged").contains(i)) continue;
+    if (!row || fields.staged.contains(i)) continue;
     const auto access = static_cast<AccessId>(i);
     const int width = s.accesses[i].width;
     if (stages && width > 1 && width * size_of(a.dtype) >= 4)

@@ -16,7 +16,7 @@ namespace fuser::schedulers {
 // Limits of a field that hold for one plan, within those of schedule/plan_fields.def. `values` and
 // `why` replace those of the table if they are set.
 struct Limits {
-  const char* name;
+  schedule::FieldName field;
   int64_t least, most;
   std::optional<schedule::FieldRange::Values> values{};
   const char* why = nullptr;
@@ -31,8 +31,9 @@ void expect(const schedule::Plan& planned, bool holds, const std::string& is,
 // accesses that a user may change are left to check_subset().
 void check_fields(const schedule::Plan& planned, const schedule::Plan& wanted,
                   std::initializer_list<Limits> narrower = {});
-// Raises "plan-1" if the set is not a subset of `most`.
-void check_subset(const schedule::Plan& planned, const schedule::Plan& wanted, const char* field,
+// Raises "plan-1" if the changed set of a field is not a subset of `most`.
+void check_subset(const schedule::Plan& planned, schedule::FieldName field,
+                  const schedule::AccessSet& was, const schedule::AccessSet& is,
                   const schedule::AccessSet& most);
 
 // Raises "plan-1" if the kernel of plan `wanted` needs more registers or shared memory than an SM

@@ -209,30 +209,29 @@ Decision plan_outer(const Problem& p, SizeHints& hints, const Device& device) {
 }
 
 Schedule schedule_outer(Problem& both, const Plan& plan) {
-  const bool single_pass = plan.get("single_pass") != 0;
-  Problem& p = single_pass ? *both.single_pass : both;
-  const auto vector = static_cast<int>(plan.get("vector"));
-  const int64_t x = plan.get("threads_x"), y = plan.get("threads_y"), unroll = plan.get("unroll");
+  const auto fields = typed<OuterPlan>(plan);
+  Problem& p = fields.single_pass ? *both.single_pass : both;
+  const auto vector = static_cast<int>(fields.vector);
   enum { K, R };
-  Schedule s = start_of_reduction(p, plan);
-  s.single_pass = single_pass;
-  vectorize(s, plan.set("unaligned"), VectorKind::Unaligned, vector);
+  Schedule s = start_of_reduction(p, fields);
+  s.single_pass = fields.single_pass;
+  vectorize(s, fields.unaligned, VectorKind::Unaligned, vector);
   LoopNest& nest = s.nests.back();
-  nest.lanes.tail = vector > 1 && plan.get("tail") != 0;
+  nest.lanes.tail = vector > 1 && fields.tail;
   const auto loop = [&](DimId dim, Bind bind, int64_t extent) {
     nest.loops.push_back({.dim = dim, .extent = extent, .bind = bind});
   };
-  if (plan.get("looped")) loop(R, Bind::Serial, 0);
-  if (const int64_t blocks = plan.get("grid_blocks")) {
-    loop(R, Bind::Grid, blocks);
+  if (fields.looped) loop(R, Bind::Serial, 0);
+  if (fields.grid_blocks) {
+    loop(R, Bind::Grid, fields.grid_blocks);
     s.reductions.back().finish = Finish::LastBlock;
   }
   loop(K, Bind::Grid, 0);
-  loop(R, Bind::Unroll, unroll);
-  loop(R, Bind::ThreadY, y);
-  loop(K, Bind::ThreadX, x);
+  loop(R, Bind::Unroll, fields.unroll);
+  loop(R, Bind::ThreadY, fields.threads_y);
+  loop(K, Bind::ThreadX, fields.threads_x);
   if (vector > 1) loop(K, Bind::Vector, vector);
-  const auto persistent_in = static_cast<Place>(plan.get("persistent_in"));
+  const auto persistent_in = static_cast<Place>(fields.persistent_in);
   for (size_t i = 0; i < p.accesses.size() && persistent_in != Place::Reload; ++i) {
     const MemoryAccess& a = p.accesses[i];
     if (!a.store && moves_rows(p, a) && !is_loaded(a))

@@ -146,11 +146,11 @@ Schedule schedule_pointwise(Problem& p, const Plan& plan) {
 }
 
 Schedule schedule_pointwise(Problem& p, const std::vector<AxisId>& order, const Plan& plan) {
+  const auto fields = typed<PointwisePlan>(plan);
   Schedule s;
-  const auto vector = static_cast<int>(plan.get("vector"));
-  s.launch = {.threads = static_cast<int>(plan.get("threads")), .reverse_grid = reads_earlier(p)};
-  for (auto& axes :
-       merge(collapse(p, order, all_accesses(p)), static_cast<int>(plan.get("collapsed"))))
+  const auto vector = static_cast<int>(fields.vector);
+  s.launch = {.threads = static_cast<int>(fields.threads), .reverse_grid = reads_earlier(p)};
+  for (auto& axes : merge(collapse(p, order, all_accesses(p)), static_cast<int>(fields.collapsed)))
     s.dims.push_back({.axes = std::move(axes)});
   LoopNest& nest = s.nests.emplace_back();
   for (DimId d = 0; d < static_cast<int>(s.dims.size()); ++d)
@@ -158,18 +158,17 @@ Schedule schedule_pointwise(Problem& p, const std::vector<AxisId>& order, const 
   if (!s.dims.empty() && vector > 1) {
     nest.loops.push_back(
         {.dim = static_cast<DimId>(s.dims.size()) - 1, .extent = vector, .bind = Bind::Vector});
-    nest.lanes = {.tail = plan.get("tail") != 0,
-                  .uniform_select = plan.get("uniform_select") != 0,
-                  .split_at_rows = plan.get("split_at_rows") != 0};
+    nest.lanes = {.tail = fields.tail,
+                  .uniform_select = fields.uniform_select,
+                  .split_at_rows = fields.split_at_rows};
   }
   for (size_t v = 0; v < p.refined.values.size(); ++v)
     nest.computed.push_back(static_cast<ValueId>(v));
   s.accesses.resize(p.accesses.size());
-  vectorize(s, plan.set("vectorized"), VectorKind::Aligned, vector);
-  const AccessSet& strided = plan.set("strided");
+  vectorize(s, fields.vectorized, VectorKind::Aligned, vector);
   std::vector<Expr> multiples;
   for (size_t i = 0; i < p.accesses.size() && vector > 1; ++i)
-    if (strided.contains(i))
+    if (fields.strided.contains(i))
       // A changed plan may have vectors that are too short for the access.
       if (const auto window =
               lane_window_of(p, p.accesses[i], s.dims.back().axes, vector, multiples))

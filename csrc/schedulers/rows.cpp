@@ -132,22 +132,23 @@ Decision plan_rows(const Problem& p, SizeHints& hints, const Device&) {
 }
 
 Schedule schedule_rows(Problem& p, const Plan& plan) {
+  const auto fields = typed<RowsPlan>(plan);
   Rows r = *rows_of(p);
   Schedule s;
-  const int64_t x = plan.get("threads_x"), y = plan.get("threads_y"), z = plan.get("threads_z");
-  const auto vector = static_cast<int>(plan.get("vector"));
+  const int64_t x = fields.threads_x, y = fields.threads_y, z = fields.threads_z;
+  const auto vector = static_cast<int>(fields.vector);
   // Limits the kernel to one resident block per SM for the register allocation. By default the
   // compiler serializes the loads, or spills, to fit one more block.
   s.launch = {.threads = static_cast<int>(x * y * z),
               .min_blocks_per_sm = 1,
               .reverse_grid = reads_earlier(p)};
   s.accesses.resize(p.accesses.size());
-  vectorize(s, plan.set("vectorized"), VectorKind::Aligned, vector);
+  vectorize(s, fields.vectorized, VectorKind::Aligned, vector);
   const auto columns = static_cast<DimId>(r.dims.size()) - 1;
   // The dim for the remaining threads of a block: a third dim, or the rows.
   const DimId rest = columns < 2 ? r.along : r.along == columns - 1 ? columns - 2 : columns - 1;
   LoopNest& nest = s.nests.emplace_back();
-  nest.lanes.uniform_select = plan.get("uniform_select") != 0;
+  nest.lanes.uniform_select = fields.uniform_select;
   const auto loop = [&](DimId dim, Bind bind, int64_t extent) {
     if (extent != 1) nest.loops.push_back({.dim = dim, .extent = extent, .bind = bind});
   };
@@ -156,7 +157,7 @@ Schedule schedule_rows(Problem& p, const Plan& plan) {
     loop(d, Bind::Grid, 0);
   }
   loop(rest, Bind::ThreadY, z);
-  loop(r.along, Bind::Unroll, plan.get("unroll"));
+  loop(r.along, Bind::Unroll, fields.unroll);
   loop(r.along, Bind::ThreadY, y);
   nest.loops.push_back({.dim = columns, .extent = x, .bind = Bind::ThreadX});
   loop(columns, Bind::Vector, vector);

@@ -351,18 +351,19 @@ Decision plan_transpose(const Problem& p, SizeHints& hints, const Device& device
 }
 
 Schedule schedule_transpose(Problem& p, const Plan& plan) {
+  const auto fields = typed<TransposePlan>(plan);
   const LayoutGroups s = layout_groups_of(p);
   Schedule out;
-  out.launch = {.threads = static_cast<int>(plan.get("threads")),
-                .min_blocks_per_sm = static_cast<int>(plan.get("min_blocks_per_sm")),
+  out.launch = {.threads = static_cast<int>(fields.threads),
+                .min_blocks_per_sm = static_cast<int>(fields.min_blocks_per_sm),
                 .reverse_grid = reads_earlier(p)};
-  const std::array<int64_t, 2> tile{plan.get("tile_x"), plan.get("tile_y")};
-  const std::array<int64_t, 2> vector{plan.get("vector_x"), plan.get("vector_y")};
+  const std::array<int64_t, 2> tile{fields.tile_x, fields.tile_y};
+  const std::array<int64_t, 2> vector{fields.vector_x, fields.vector_y};
   for (const auto& axes : s.dims) out.dims.push_back({.axes = axes});
   const auto dims = static_cast<DimId>(s.dims.size());
-  out.dims[dims - 1].divides = plan.get("divides_x") != 0;
-  out.dims[dims - 2].divides = plan.get("divides_y") != 0;
-  const std::array<int64_t, 2> line{plan.get("store_line_x"), plan.get("store_line_y")};
+  out.dims[dims - 1].divides = fields.divides_x;
+  out.dims[dims - 2].divides = fields.divides_y;
+  const std::array<int64_t, 2> line{fields.store_line_x, fields.store_line_y};
   for (const LayoutGroup group : {X, Y}) {
     if (!line[group]) continue;
     Dim& dim = out.dims[group == X ? dims - 1 : dims - 2];
@@ -379,7 +380,7 @@ Schedule schedule_transpose(Problem& p, const Plan& plan) {
     const LayoutGroup group = s.stages[i], across = other(group);
     const DimId lanes = group == X ? dims - 1 : dims - 2, rows = group == X ? dims - 2 : dims - 1;
     LoopNest& nest = out.nests.emplace_back();
-    nest.lanes.tail = vector[group] > 1 && plan.get("tail") != 0;
+    nest.lanes.tail = vector[group] > 1 && fields.tail;
     const auto loop = [&](DimId dim, Bind bind, int64_t extent) {
       nest.loops.push_back({.dim = dim, .extent = extent, .bind = bind});
     };
@@ -428,9 +429,9 @@ Schedule schedule_transpose(Problem& p, const Plan& plan) {
     const LayoutGroup group = group_of(p, s, i);
     Vectorization& access = out.accesses.emplace_back();
     if (group == None || vector[group] == 1) continue;
-    if (plan.set("vectorized").contains(i))
+    if (fields.vectorized.contains(i))
       access = {.kind = VectorKind::Aligned, .width = static_cast<int>(vector[group])};
-    else if (plan.set("unaligned").contains(i))
+    else if (fields.unaligned.contains(i))
       access = {.kind = VectorKind::Unaligned, .width = static_cast<int>(vector[group])};
   }
   verify(p, out);

@@ -124,26 +124,33 @@ ReductionShape reduction_shape_of(const Problem& p) {
   return s;
 }
 
-Schedule start_of_reduction(const Problem& p, const Plan& plan) {
+template <class P>
+Schedule start_of_reduction(const Problem& p, const P& plan) {
   Schedule s;
   s.dims = {{.axes = kept_axes(p)}, {.axes = reduced_axes(p)}};
-  s.launch = {.threads = static_cast<int>(plan.get("threads_x") * plan.get("threads_y")),
-              .min_blocks_per_sm = static_cast<int>(plan.get("min_blocks_per_sm"))};
+  s.launch = {.threads = static_cast<int>(plan.threads_x * plan.threads_y),
+              .min_blocks_per_sm = static_cast<int>(plan.min_blocks_per_sm)};
   s.accesses.resize(p.accesses.size());
-  vectorize(s, plan.set("vectorized"), VectorKind::Aligned, static_cast<int>(plan.get("vector")));
+  vectorize(s, plan.vectorized, VectorKind::Aligned, static_cast<int>(plan.vector));
   s.reductions = {{.dim = 1}};
-  s.nests = {{.loops = {}, .lanes = {.axes = static_cast<int>(plan.get("lane_axes"))}}};
+  s.nests = {{.loops = {}, .lanes = {.axes = static_cast<int>(plan.lane_axes)}}};
   return s;
 }
+template Schedule start_of_reduction(const Problem& p, const InnerPlan& plan);
+template Schedule start_of_reduction(const Problem& p, const OuterPlan& plan);
+template Schedule start_of_reduction(const Problem& p, const InnerOuterPlan& plan);
 
-void loop_along_rows(LoopNest& nest, const Plan& plan) {
+template <class P>
+void loop_along_rows(LoopNest& nest, const P& plan) {
   enum { K, R };
-  const int64_t cluster = plan.get("cluster_size"), vector = plan.get("vector");
-  nest.loops.push_back({.dim = R, .extent = plan.get("unroll"), .bind = Bind::Unroll});
+  const int64_t cluster = plan.cluster_size, vector = plan.vector;
+  nest.loops.push_back({.dim = R, .extent = plan.unroll, .bind = Bind::Unroll});
   if (cluster > 1) nest.loops.push_back({.dim = R, .extent = cluster, .bind = Bind::Cluster});
-  nest.loops.push_back({.dim = K, .extent = plan.get("threads_y"), .bind = Bind::ThreadY});
-  nest.loops.push_back({.dim = R, .extent = plan.get("threads_x"), .bind = Bind::ThreadX});
+  nest.loops.push_back({.dim = K, .extent = plan.threads_y, .bind = Bind::ThreadY});
+  nest.loops.push_back({.dim = R, .extent = plan.threads_x, .bind = Bind::ThreadX});
   if (vector > 1) nest.loops.push_back({.dim = R, .extent = vector, .bind = Bind::Vector});
 }
+template void loop_along_rows(LoopNest& nest, const InnerPlan& plan);
+template void loop_along_rows(LoopNest& nest, const InnerOuterPlan& plan);
 
 }  // namespace fuser::schedulers

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "schedule/plans.h"
 #include "schedulers/scheduler.h"
 
 namespace fuser::schedulers {
@@ -51,11 +52,13 @@ struct RowWork {
 RowWork row_work(const fusion::Problem& problem);
 
 // Starts the schedule of a reduction: dims 0 and 1 are K and R; the nest has no loops yet. Launch,
-// lanes and vectors are from the plan.
-schedule::Schedule start_of_reduction(const fusion::Problem& problem, const schedule::Plan& plan);
+// lanes and vectors are from the plan: an InnerPlan, OuterPlan or InnerOuterPlan.
+template <class P>
+schedule::Schedule start_of_reduction(const fusion::Problem& problem, const P& plan);
 
 // Appends the loops of a block whose threads run along R: unrolled steps, blocks of a cluster, rows
-// of a block, threads of a row, lanes.
-void loop_along_rows(schedule::LoopNest& nest, const schedule::Plan& plan);
+// of a block, threads of a row, lanes. P is InnerPlan or InnerOuterPlan.
+template <class P>
+void loop_along_rows(schedule::LoopNest& nest, const P& plan);
 
 }  // namespace fuser::schedulers
