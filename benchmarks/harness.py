@@ -31,7 +31,7 @@ import fuser
 from benchmarks.case import Case, Data, as_list, case_bytes, error, error_of_norm
 from benchmarks.probe import reads
 from fuser._native import load_torch
-from fuser.inspect.cost import Parts
+from fuser.inspect.cost import LIMITS
 
 Call = Callable[[], object]
 
@@ -400,7 +400,7 @@ def _bounds(fd: fuser.FusionDefinition, inputs: list[Tensor]) -> dict[str, float
     parts = [found.machine.parts(*step) for step in steps]
     return {
         "predicted": found.predicted_us,
-        **{name: sum(getattr(part, name) for part in parts) for name in Parts._fields},
+        **{name: sum(getattr(part, name) for part in parts) for name in LIMITS},
         "passes": found.bytes / max(1, found.ideal_bytes),
     }
 

@@ -15,7 +15,7 @@ CSRC = ROOT / "csrc"
 # but not in a cycle.
 LAYERS = [
     {"base"},
-    {"ir"},
+    {"ir", "cost"},
     {"fusion", "schedule", "codegen"},
     {"schedulers", "lower"},
     {"program"},

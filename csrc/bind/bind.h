@@ -18,6 +18,7 @@ void bind_define(pybind11::module_& m);
 void bind_sha256(pybind11::module_& m);
 void bind_store(pybind11::module_& m);
 void bind_device(pybind11::module_& m);
+void bind_cost(pybind11::module_& m);
 void bind_plan_fields(pybind11::module_& m);
 void bind_cuda_api(pybind11::module_& m);
 void bind_host(pybind11::module_& m);

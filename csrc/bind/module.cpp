@@ -16,6 +16,7 @@ PYBIND11_MODULE(_core, m) {
   fuser::bind::bind_sha256(m);
   fuser::bind::bind_store(m);
   fuser::bind::bind_device(m);
+  fuser::bind::bind_cost(m);
   fuser::bind::bind_plan_fields(m);
   fuser::bind::bind_cuda_api(m);
   fuser::bind::bind_host(m);

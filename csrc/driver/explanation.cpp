@@ -2,7 +2,7 @@
 
 #include <set>
 
-#include "fusion/segment/cost.h"
+#include "fusion/segment/issue_slots.h"
 
 namespace fuser::driver {
 

@@ -20,7 +20,7 @@ struct Explanation {
     std::vector<Use> reads, writes;
     std::vector<int> computes;  // tensor ids, ascending; a rematerialized tensor is in several
                                 // steps
-    double slots = 0.0;         // issue slots of a kernel: fusion/segment/cost.h
+    double slots = 0.0;         // issue slots of a kernel: fusion/segment/issue_slots.h
   };
   std::vector<Step> steps;
   int64_t ideal_bytes = 0;  // bytes of each input that is read and of each result, once

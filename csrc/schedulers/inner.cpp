@@ -13,7 +13,7 @@
 #include <bit>
 
 #include "base/error.h"
-#include "fusion/segment/cost.h"
+#include "cost/model.h"
 #include "schedule/verify_schedule.h"
 #include "schedulers/analysis/coalescing.h"
 #include "schedulers/analysis/collapse.h"
@@ -212,8 +212,8 @@ Rows rows_to_plan(const Problem& p, SizeHints& hints) {
   o.single_pass = p.single_pass && !o.shape.stores_last && o.vectors > 16 * warp;
   o.stays = (o.single_pass ? o.shortest : o.shape).loops > 1;
   const RowWork work = row_work(p);
-  o.busy = o.stays && time_of(work.bytes, work.slots) > time_of(work.bytes, 0.0);
-  o.repeats = o.busy || (o.stays && work.again >= repeated * time_of(work.bytes, 0.0));
+  o.busy = o.stays && cost::time_of(work.bytes, work.slots) > cost::time_of(work.bytes, 0.0);
+  o.repeats = o.busy || (o.stays && work.again >= repeated * cost::time_of(work.bytes, 0.0));
   o.positions = takes_positions(p);
   return o;
 }

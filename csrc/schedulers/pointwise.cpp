@@ -10,7 +10,8 @@
 #include <algorithm>
 
 #include "base/error.h"
-#include "fusion/segment/cost.h"
+#include "cost/model.h"
+#include "fusion/segment/issue_slots.h"
 #include "schedule/verify_schedule.h"
 #include "schedulers/analysis/coalescing.h"
 #include "schedulers/analysis/collapse.h"
@@ -85,7 +86,7 @@ int pointwise_vector(const Problem& p) {
   double code = 0.0;
   for (const Value& v : p.refined.values) code += slots(v);
   const int least = draws(p) ? drawn_together : 1;
-  if (code > much_longer * time_of(bytes, 0.0) && code * vector > most_slots)
+  if (code > much_longer * cost::time_of(bytes, 0.0) && code * vector > most_slots)
     while (vector > least && code * vector > code_slots) vector /= 2;
   return vector;
 }

@@ -15,7 +15,7 @@
 #include <tuple>
 
 #include "base/error.h"
-#include "fusion/segment/cost.h"
+#include "fusion/segment/issue_slots.h"
 #include "schedule/verify_schedule.h"
 #include "schedulers/analysis/coalescing.h"
 #include "schedulers/analysis/collapse.h"

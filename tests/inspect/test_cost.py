@@ -7,7 +7,11 @@ from collections.abc import Callable
 import pytest
 
 from fuser import _core
-from fuser.inspect.cost import COPY_SHARE, CPU_LAUNCH_US, LAUNCH_US, machine_of
+from fuser.inspect.cost import machine_of
+
+ROWS = {f"{group}.{name}": value for group, _, name, value, *_ in _core.tuned_rows()}
+LAUNCH_US, CPU_LAUNCH_US = ROWS["model.launch_us"][1], ROWS["model.launch_us"][3]
+COPY_SHARE = ROWS["model.copy_share"][1]
 
 
 @pytest.fixture(autouse=True)
@@ -45,10 +49,11 @@ def test_kernels_of_a_cpu_are_predicted_for_this_cpu(
     assert device.isa in machine.name
     assert (machine.arch, machine.present) == (0, True)
     assert machine.us("kernel", 0) == CPU_LAUNCH_US
-    held = [size for size, _ in machine.caches]
+    model = machine.model
+    held = [size for size, _ in model.caches]
     assert held == sorted({device.l2_bytes * device.cores, device.l3_bytes})
-    assert machine.bandwidth(held[0]) == machine.caches[0][1]
-    assert machine.bandwidth(held[-1] + 1) == machine.copy_bandwidth
+    assert model.bandwidth(held[0]) == model.caches[0][1]
+    assert model.bandwidth(held[-1] + 1) == machine.copy_bandwidth
     set_option("FUSER_CPU_ISA", "generic")
     narrow = machine_of(-1)
     assert machine.slots / narrow.slots == pytest.approx(device.simd_bytes / 16)

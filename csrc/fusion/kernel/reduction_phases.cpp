@@ -4,7 +4,7 @@
 #include <bit>
 #include <map>
 
-#include "fusion/segment/cost.h"
+#include "fusion/segment/issue_slots.h"
 
 namespace fuser::fusion {
 

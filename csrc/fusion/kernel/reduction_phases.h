@@ -46,7 +46,7 @@ PhaseUse phase_use(const ValueRange& range);
 // Size of the code of a range. A value counts once per loop that computes it.
 struct TextSize {
   int64_t statements = 0;
-  int64_t slots = 0;  // issue slots per element (cost.h)
+  int64_t slots = 0;  // issue slots per element (issue_slots.h)
 };
 TextSize text_size(const ValueRange& range);
 

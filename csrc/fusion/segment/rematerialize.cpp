@@ -7,18 +7,17 @@
 #include <bit>
 #include <numeric>
 
+#include "cost/model.h"
 #include "fusion/index/kernel_builder.h"
 #include "fusion/kernel/reduction_phases.h"
-#include "fusion/segment/cost.h"
+#include "fusion/segment/issue_slots.h"
 
 namespace fuser::fusion {
 
 using namespace ir;
+using namespace cost::rematerialize;
 
 namespace {
-
-// Relative gain below which the model's error dominates.
-constexpr double least_gain = 0.1;
 
 // A kernel of the values before `end`, some of which it stores. A kernel holds max_values at most,
 // so values before `begin` are computed by another kernel and read.
@@ -33,7 +32,7 @@ struct Kernel {
 // Work per element of a kernel's iteration space: bytes read and stored, issue slots.
 struct Work {
   double read = 0.0, stored = 0.0, slots = 0.0;
-  double time() const { return time_of(read + stored, slots); }
+  double time() const { return cost::time_of(read + stored, slots); }
 };
 
 // Issue slots of values, in total and by reduction loop. A kernel keeps the rows that it reads, and
@@ -223,7 +222,7 @@ struct Rematerialized {
                     .stored = whole.stored,
                     .slots = whole.slots - before.all()};
     const Work storing{.read = read, .stored = live.computed, .slots = before.until(phase)};
-    const double is = rest.time() + time_of(live.bytes, 0.0) + storing.time();
+    const double is = rest.time() + cost::time_of(live.bytes, 0.0) + storing.time();
     return was - is > least_gain * was ? was - is : 0.0;
   }
 

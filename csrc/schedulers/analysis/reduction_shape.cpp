@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "fusion/kernel/reduction_phases.h"
-#include "fusion/segment/cost.h"
+#include "fusion/segment/issue_slots.h"
 #include "schedulers/analysis/coalescing.h"
 #include "schedulers/analysis/collapse.h"
 #include "schedulers/analysis/vectorize.h"

@@ -1,8 +1,11 @@
-#include "fusion/segment/cost.h"
+#include "fusion/segment/issue_slots.h"
+
+#include "cost/tuning.h"
 
 namespace fuser::fusion {
 
 using namespace ir;
+using namespace cost::slot_count;
 
 namespace {
 
@@ -16,8 +19,6 @@ double elements(AxisSet axes, std::span<const int64_t> extents) {
 }  // namespace
 
 int slots(const Value& v) {
-  // A reduction whose state has several fields selects between two states.
-  constexpr int access = 1, convert = 1, select = 2, accumulate = 1, merge = 6;
   if (const auto* a = std::get_if<Apply>(&v.how)) return row(a->op).cost;
   if (const auto* r = std::get_if<Reduced>(&v.how))
     return row(r->op).has_state() ? merge : accumulate;

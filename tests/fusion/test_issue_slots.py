@@ -1,4 +1,4 @@
-"""csrc/fusion/segment/cost.cpp: issue slots of kernels, tested through fuser.explain."""
+"""csrc/fusion/segment/issue_slots.cpp: issue slots of kernels, tested through fuser.explain."""
 
 from __future__ import annotations
 
