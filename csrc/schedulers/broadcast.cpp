@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "cost/tuning.h"
 #include "schedule/verify_schedule.h"
 #include "schedulers/analysis/coalescing.h"
 #include "schedulers/analysis/collapse.h"
@@ -19,14 +20,9 @@ namespace fuser::schedulers {
 using namespace fusion;
 using namespace ir;
 using namespace schedule;
+using namespace cost::broadcast;
 
 namespace {
-
-constexpr int block_threads = 256;
-constexpr int rows_in_flight = 4;
-// Ratio of bytes read along a column to bytes moved per element, from which it pays.
-constexpr int least_ratio = 2;
-constexpr int column_registers = 64;  // registers per thread for values of its columns
 
 enum { K, R };
 

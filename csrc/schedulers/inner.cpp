@@ -30,26 +30,9 @@ namespace fuser::schedulers {
 using namespace fusion;
 using namespace ir;
 using namespace schedule;
+using namespace cost::inner;
 
 namespace {
-
-constexpr int block_threads = 128;  // threads per block for rows of at most a warp
-// Threads per block with a staging tile, doubled from large_tile bytes on because few large blocks
-// fit an SM.
-constexpr int tile_threads = 256, large_tile = 48 << 10;
-constexpr int most_tile_steps = 8;  // steps per thread with a staging tile, at most
-// Resident blocks per SM with a staging tile, so that copies and computation overlap.
-constexpr int resident_tiles = 3;
-constexpr int tile_waves = 2;  // blocks per SM below which staging tiles are not enlarged
-// Elements per thread of rows without vectors; few kernels serve all lengths.
-constexpr int elements = 4;
-constexpr int peeled_steps = 5;  // steps of a peeled row in registers with at most 256 threads
-constexpr int grid_row = 4096;   // elements of a row from which few rows are split over the grid
-constexpr int grid_waves = 4;    // blocks per SM that a split aims at
-// Fraction of a kernel's memory time from which recomputation is cached in registers. Below the
-// memory time recomputation is not free: a loop that waits for the previous one hides only some of
-// its instructions. The exponentials of a softmax stay below this fraction.
-constexpr double repeated = 0.25;
 
 // Returns whether the access moves elements of the rows themselves. Weights, which vary over R
 // alone, and values per row, which vary over K alone, are not rows.
@@ -366,7 +349,7 @@ bool keeps(const Problem& p, const Rows& o) {
   if (!o.repeats || o.on.persistent_in != Place::Registers || o.vector == 1 || o.peel || o.looped)
     return false;
   const auto again = static_cast<int>(computed_again(used(p, o.single_pass)).size());
-  return again && again * o.on.unroll * o.vector <= register_elements;
+  return again && again * o.on.unroll * o.vector <= cost::placement::register_elements;
 }
 
 int64_t blocks_of(const Device& device, const Rows& o) {

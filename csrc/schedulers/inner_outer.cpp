@@ -20,6 +20,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "cost/tuning.h"
 #include "fusion/kernel/transpose_operands.h"
 #include "schedule/verify_schedule.h"
 #include "schedulers/analysis/coalescing.h"
@@ -35,23 +36,12 @@ namespace fuser::schedulers {
 using namespace fusion;
 using namespace ir;
 using namespace schedule;
+using namespace cost::inner_outer;
 
 namespace {
 
-// Threads per row; more leave each too few registers for its columns.
-constexpr int row_threads = 512;
-constexpr int most_columns = 64;  // partial column results per thread in registers, at most
-// Registers per thread besides column results and loaded values.
-constexpr int least_registers = 32;
-// Further registers to align loaded vectors; without them kernels spill.
-constexpr int of_loaded_vectors = 8;
-constexpr int other_registers = 40;  // registers per thread besides the registers per element
 constexpr int sm_registers = 1 << 16;
-constexpr int least_used = 85;  // percent of the SMs that clusters must use
 constexpr int most_blocks = 8;  // blocks of the largest cluster that shares a row
-// Staging tiles per block, at least. Blocks need many tiles, because a block with one more tile
-// finishes later.
-constexpr int tiles_of_block = 4;
 
 VectorAxes rows_of(const Problem& p) {
   return vector_axes_of(p, reduced_axes(p), [](const Problem& p, const MemoryAccess& a) {
@@ -118,7 +108,7 @@ Tile tile_of(const Device& device, const ReductionShape& shape, int64_t length, 
 // Returns whether an SM has registers and shared memory for the resident blocks of a tile.
 bool has_room(const Device& device, const ReductionShape& shape, const Tile& t, int vector,
               int results) {
-  constexpr int beside_columns = 64, static_bytes = 4 * 1024;
+  constexpr int static_bytes = 4 * 1024;
   const int64_t part = int64_t{t.unroll} * t.threads * vector * shape.persistent_bytes;
   const int64_t registers = int64_t{t.unroll} * vector * results + beside_columns;
   const int room = std::min(device.shared_per_sm / t.min_blocks_per_sm, device.shared_per_block);
@@ -150,13 +140,6 @@ Tile part_of_row(int64_t vectors) {
 // recomputed values does not pay here.
 Tile paced_tile(const Device& device, const ReductionShape& shape, int64_t length, int vector,
                 int results) {
-  // Bytes in progress per SM, for an SM to which memory.
-  constexpr int64_t least = 23 * 1024, most = 34 * 1024;
-  constexpr int64_t paced_by = 25'400'000'000;  // delivers this many bytes per second
-  // A block that is alone on its SM idles while a cluster of four or more synchronizes, so it needs
-  // more bytes in progress.
-  constexpr int64_t least_alone = 30 * 1024;
-  constexpr int fewest_threads = 96, fewest_of_sm = 192;
   const int64_t pace = std::max(paced_by, device.bandwidth / device.sms);
   const int64_t row = length * shape.persistent_bytes;
   Tile none;
@@ -165,8 +148,8 @@ Tile paced_tile(const Device& device, const ReductionShape& shape, int64_t lengt
   // except that a cluster of four with one block per SM comes last.
   for (int rows = most_blocks; rows >= 1; --rows) {
     const int64_t at_once = row * rows / most_blocks;
-    if (at_once * paced_by > most * pace) continue;
-    if (at_once * paced_by < least * pace) break;
+    if (at_once * paced_by > paced_most * pace) continue;
+    if (at_once * paced_by < paced_least * pace) break;
     for (int cluster : {1, 2, 8, 4}) {
       Tile t = part_of_row(((length + cluster - 1) / cluster + vector - 1) / vector);
       t.cluster = cluster;
@@ -177,8 +160,8 @@ Tile paced_tile(const Device& device, const ReductionShape& shape, int64_t lengt
       if (!uses_most(device, cluster)) continue;
       // Clusters of eight with one block per SM are faster with two stages than with three.
       t.num_stages = alone && cluster == most_blocks ? 2 : 3;
-      t.fits = t.threads >= fewest_threads && t.threads <= row_threads &&
-               t.threads * t.min_blocks_per_sm >= fewest_of_sm &&
+      t.fits = t.threads >= paced_threads && t.threads <= row_threads &&
+               t.threads * t.min_blocks_per_sm >= paced_threads_of_sm &&
                has_room(device, shape, t, vector, results);
       if (t.fits) return t;
     }
@@ -192,16 +175,15 @@ Tile paced_tile(const Device& device, const ReductionShape& shape, int64_t lengt
 // gradients of weight and bias. Rows that six steps fill do not.
 Tile smaller_tile(const Device& device, const ReductionShape& shape, int64_t length, int vector,
                   int results, int cluster) {
-  constexpr int fewest_threads = 128, long_steps = 8;
   Tile t{.cluster = cluster, .min_blocks_per_sm = 2, .num_stages = 2, .keeps = false};
   const int64_t vectors = (length + vector - 1) / vector;
   const bool filled =
-      cluster == most_blocks && results > 1 && vectors == int64_t{long_steps} * fewest_threads;
+      cluster == most_blocks && results > 1 && vectors == int64_t{long_steps} * small_threads;
   const int steps = filled ? long_steps : 6;
   t.threads_x = static_cast<int>((vectors + steps * warp - 1) / (steps * warp) * warp);
   t.threads = t.threads_x;
   t.unroll = static_cast<int>((vectors + t.threads - 1) / t.threads);
-  t.fits = shape.persistent_bytes > 0 && t.threads >= fewest_threads &&
+  t.fits = shape.persistent_bytes > 0 && t.threads >= small_threads &&
            has_room(device, shape, t, vector, results);
   return t;
 }

@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "cost/tuning.h"
 #include "schedule/verify_schedule.h"
 #include "schedulers/analysis/coalescing.h"
 #include "schedulers/analysis/collapse.h"
@@ -21,18 +22,9 @@ namespace fuser::schedulers {
 using namespace fusion;
 using namespace ir;
 using namespace schedule;
+using namespace cost::outer;
 
 namespace {
-
-constexpr int most_steps = 8;  // unrolled steps per thread, at most
-constexpr int block_threads = 256;
-constexpr int unaligned_elements = 32;  // elements in flight per thread with unaligned accesses
-// Elements per thread that a reduction which amortizes accumulates at once.
-constexpr int taken_elements = 64;
-// Vectors along the kept axes from which a partial last vector pays.
-constexpr int least_vectors = 8;
-// Elements of a column that stays in registers: threads times steps.
-constexpr int resident_rows = 8 * 8;
 
 bool takes_arrays(const Problem& p) {
   return std::any_of(p.refined.values.begin(), p.refined.values.end(), [](const Value& v) {

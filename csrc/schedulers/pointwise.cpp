@@ -24,20 +24,10 @@ namespace fuser::schedulers {
 using namespace fusion;
 using namespace ir;
 using namespace schedule;
+using namespace cost::pointwise;
 
 namespace {
 
-// Threads per block. Kernels with more arithmetic prefer smaller blocks; 64 threads leave too few
-// bytes in flight per SM.
-constexpr int block_threads = 128;
-// Vectors per row from which a code path for vectors within one row pays.
-constexpr int least_vectors = 32;
-// Scalar reads beside a vector for which the compiler has enough registers.
-constexpr int few_of_rows = 4;
-constexpr int live_registers = 96;  // registers per thread while all loads are in flight
-// If instructions dominate the memory time by `much_longer`, then no access needs to be vectorized.
-// Vectors are then shortened until the unrolled code (in issue slots) fits the instruction cache.
-constexpr double much_longer = 2.0, most_slots = 1024.0, code_slots = 512.0;
 // Neighbouring elements that use one call of the random number generator.
 constexpr int drawn_together = 4;
 
@@ -86,6 +76,7 @@ int pointwise_vector(const Problem& p) {
   double code = 0.0;
   for (const Value& v : p.refined.values) code += slots(v);
   const int least = draws(p) ? drawn_together : 1;
+  // If instructions dominate the memory time, then no access needs to be vectorized.
   if (code > much_longer * cost::time_of(bytes, 0.0) && code * vector > most_slots)
     while (vector > least && code * vector > code_slots) vector /= 2;
   return vector;

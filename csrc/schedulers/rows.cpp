@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "cost/tuning.h"
 #include "schedule/verify_schedule.h"
 #include "schedulers/analysis/coalescing.h"
 #include "schedulers/analysis/collapse.h"
@@ -20,17 +21,9 @@ namespace fuser::schedulers {
 using namespace fusion;
 using namespace ir;
 using namespace schedule;
+using namespace cost::rows;
 
 namespace {
-
-constexpr int block_threads = 128;
-// Rows per thread with full vectors, for rows with values in common. With shortened vectors, for
-// masked rows, the number of rows is multiplied by the ratio of the vector lengths. More rows need
-// more registers; fewer rows repeat the common work more often.
-constexpr int rows_that_keep = 2, rows_of_a_vector = 2;
-constexpr int live_registers = 96;  // registers per thread for all loads
-// Ratio of bytes read along a column to bytes moved per element, from which it pays.
-constexpr int least_ratio = 2;
 
 struct Rows {
   Dims dims;        // outermost first, the columns last

@@ -15,6 +15,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "cost/tuning.h"
 #include "fusion/segment/issue_slots.h"
 #include "schedule/verify_schedule.h"
 #include "schedulers/analysis/coalescing.h"
@@ -29,23 +30,12 @@ namespace fuser::schedulers {
 using namespace fusion;
 using namespace ir;
 using namespace schedule;
+using namespace cost::transpose;
 
 namespace {
 
-constexpr int block_threads = 256;
-constexpr int threads_along = 16;  // threads along a row of a tile
-constexpr int scalar_tile = 128;   // elements of a row of a tile without vectors
-constexpr int short_row = 8;       // elements of a row for which tiles do not pay
-// Bytes of a tile along rows of odd length: 31 complete sectors and two partial ones.
-constexpr int run_bytes = 1 << 10;
 constexpr int line_bytes = 128;  // bytes of a memory line, which a warp stores at once
 constexpr int word_bytes = 4;
-constexpr int longest_row = 256;  // elements of a row that one tile holds completely, at most
-// Resident blocks per SM if threads hold half of turned_elements.
-constexpr int crowded_blocks = 5;
-constexpr double few_slots = 8.0;  // issue slots per element up to which that applies
-// Bytes of shared memory per block, so that three or more fit an SM.
-constexpr int shared_bytes = 64 << 10;
 
 // Adds the values that a nest computes: all values that its stores and its staged values need,
 // except the values that are staged for it.
@@ -104,10 +94,13 @@ int whole_tile(const LayoutGroups& s, LayoutGroup group) { return threads_along 
 // the compiler splits the loads of several tensors into two rounds, to fit one more block. If
 // threads hold half of turned_elements, more blocks fit than the compiler aims at.
 int min_blocks_per_sm(const Problem& p, int turned, int64_t threads) {
-  if (p.accesses.size() > 2 || (turned == turned_elements && threads < block_threads)) return 1;
+  if (p.accesses.size() > 2 ||
+      (turned == cost::layout_groups::turned_elements && threads < block_threads))
+    return 1;
   double code = 0.0;
   for (const Value& v : p.refined.values) code += slots(v);
-  return 2 * turned == turned_elements && code <= few_slots ? crowded_blocks : 0;
+  return 2 * turned == cost::layout_groups::turned_elements && code <= few_slots ? crowded_blocks
+                                                                                 : 0;
 }
 
 }  // namespace

@@ -7,6 +7,7 @@ PYBIND11_MODULE(_core_testing, m) {
   fuser::bind::bind_error_testing(m);
   fuser::bind::bind_ir_testing(m);
   fuser::bind::bind_fusion_testing(m);
+  fuser::bind::bind_cost_testing(m);
   fuser::bind::bind_passes_testing(m);
   fuser::bind::bind_plan_testing(m);
   fuser::bind::bind_driver_testing(m);

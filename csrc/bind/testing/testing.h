@@ -9,6 +9,7 @@ namespace fuser::bind {
 void bind_error_testing(pybind11::module_& m);
 void bind_ir_testing(pybind11::module_& m);
 void bind_fusion_testing(pybind11::module_& m);
+void bind_cost_testing(pybind11::module_& m);
 void bind_passes_testing(pybind11::module_& m);
 void bind_plan_testing(pybind11::module_& m);
 void bind_driver_testing(pybind11::module_& m);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cost/tuning.h"
 #include "fusion/kernel/transpose_operands.h"
 #include "schedulers/analysis/collapse.h"
 
@@ -9,6 +10,7 @@ namespace fuser::schedulers {
 
 using namespace fusion;
 using namespace ir;
+using namespace cost::coalescing;
 
 bool reads_earlier(const Problem& p) {
   return std::any_of(p.buffers.begin(), p.buffers.end(),
@@ -16,9 +18,6 @@ bool reads_earlier(const Problem& p) {
 }
 
 bool has_uncoalesced(const Problem& p, SizeHints& hints) {
-  // Elements from which an uncoalesced access takes longer than the launch and traffic of a copy. A
-  // store takes several times as long as a read.
-  constexpr int64_t least_read = 1 << 20, least_stored = least_read / 4;
   constexpr int sector = 32;  // bytes of a transaction; neighbours in one sector are read together
   const std::vector<size_t> uncoalesced = uncoalesced_accesses(p, {});
   if (uncoalesced.empty()) return false;

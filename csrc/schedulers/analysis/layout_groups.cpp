@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "base/error.h"
+#include "cost/tuning.h"
 #include "schedulers/analysis/collapse.h"
 
 namespace fuser::schedulers {
@@ -11,13 +12,9 @@ namespace fuser::schedulers {
 using namespace fusion;
 using namespace ir;
 using namespace schedule;
+using namespace cost::layout_groups;
 
 namespace {
-
-constexpr int live_registers = 96;  // registers for the loads of one group
-// Bytes per thread of all staged values that are allowed even if they are more than
-// turned_elements.
-constexpr int turned_bytes = 128;
 
 bool varies(const Problem& p, const MemoryAccess& a, AxisId axis) {
   return axes_of(p, a) >> axis & 1;

@@ -33,10 +33,6 @@ struct LayoutGroups {
 
 constexpr uint8_t bit_of(LayoutGroup s) { return s == None ? 0 : static_cast<uint8_t>(1 << s); }
 
-// Elements per thread of all staged values, at most. Small elements may be more, up to
-// turned_bytes.
-constexpr int turned_elements = 64;
-
 struct FoundLayoutGroups {
   std::optional<LayoutGroups> groups;
   const char* rule = nullptr;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 
+#include "cost/tuning.h"
 #include "schedulers/analysis/collapse.h"
 #include "schedulers/analysis/reduction_shape.h"
 #include "schedulers/analysis/vectorize.h"
@@ -13,21 +14,9 @@ namespace fuser::schedulers {
 using namespace fusion;
 using namespace ir;
 using namespace schedule;
+using namespace cost::packed_rows;
 
 namespace {
-
-// Threads per row and per block, and the largest row in bytes that they process. Fewer threads per
-// row execute fewer instructions, until too few rows are resident. Three kernels serve all lengths.
-struct Threads {
-  int x, all;
-  int64_t most_bytes;
-};
-constexpr Threads threads_of_rows[] = {{1, 64, 256}, {4, 128, 1280}, {16, 128, INT64_MAX}};
-constexpr int resident = 5;  // resident blocks per SM, at least
-// A thread takes several tiny rows, until it has this many bytes in flight.
-constexpr int enough_bytes = 96;
-constexpr int most_rows_per_thread = 8;
-constexpr int steps = 4;  // unroll factor of the loop over a row
 
 // Returns the most elements of a row that one step moves as a vector. At most half a vector: 4-byte
 // elements gain nothing, and would need kernels of their own.
@@ -78,7 +67,14 @@ PackedRows packed_rows_of(const Problem& p, const VectorAxes& run, SizeHints& hi
   for (const auto& [dtype, count] : stored)
     bytes += std::max(0, count - read[dtype]) * size_of(dtype);
   const auto rows = [&] { return int64_t{s.threads_y} * s.rows_per_thread; };
-  for (const Threads& t : threads_of_rows) {
+  // Fewer threads per row execute fewer instructions, until too few rows are resident. Three
+  // kernels serve all lengths.
+  struct Threads {
+    int x, all;
+    int64_t most_bytes;
+  };
+  for (const Threads& t :
+       {Threads{1, 64, one_thread}, Threads{4, 128, four_threads}, Threads{16, 128, INT64_MAX}}) {
     if (t.all / t.x < least_rows) break;
     s.threads_x = t.x;
     s.threads_y = t.all / t.x;

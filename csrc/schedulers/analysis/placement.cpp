@@ -8,51 +8,15 @@
 #include <algorithm>
 #include <optional>
 
+#include "cost/tuning.h"
 #include "schedulers/analysis/reduction_shape.h"
 
 namespace fuser::schedulers {
 
 using namespace schedule;
+using namespace cost::placement;
 
 namespace {
-
-// Vectors per thread; more leave no registers for arithmetic.
-constexpr int register_vectors = 8;
-constexpr int busy_elements = 16;  // elements per thread if issue slots dominate, at most
-// Bytes of all tensors read per thread in that case, at most.
-constexpr int busy_bytes = 96;
-// Steps times tensors of a peeled row that 512 threads keep in registers, at most.
-constexpr int wide_steps = 3;
-// Bytes of common operands that L1 cannot keep next to rows in shared memory.
-constexpr int least_cached = 48 << 10;
-constexpr int least_crowded = 128 << 10;  // bytes of common operands from which stores bypass L1
-// Ops per element for which 40 registers suffice, 16 of them for the row.
-constexpr int few_operations = 12;
-// Vectors of a row per block; longer rows are split over a cluster.
-constexpr int cluster_vectors = 5120;
-constexpr int fewest_threads = 128;      // threads per block of a cluster of small blocks, at least
-constexpr int row_registers = 64;        // registers of a thread that keeps register_vectors
-constexpr int one_block_row = 80 << 10;  // bytes of a row from which its block is alone on an SM
-// Bytes or elements of a row from which it is split over clusters of small blocks.
-constexpr int small_blocks_row = 64 << 10, small_blocks_elements = 20 << 10;
-// Threads per block if the blocks of an SM share common operands in L1.
-constexpr int sharing_threads = 512;
-// Bytes of common operands in L1 that the blocks use together, at most.
-constexpr int most_shared = 512 << 10;
-constexpr int shared_registers = 8;  // registers for the common operands of one vector, at most
-// Bytes of a row per block if common operands outweigh the row.
-constexpr int64_t outweighed_part = 64 << 10;
-// Threads of a block that keeps a fraction of a row in shared memory. Each may use many registers,
-// and a second block still fits.
-constexpr int parted_threads = 256;
-// Steps and threads of a persistent block that keeps the common operands in registers.
-constexpr int held_steps = 6, held_threads = 704;
-constexpr int held_registers = 48;  // registers per thread for the common operands
-// The same limits for elements of 32 bits and more, which registers hold in their compute type.
-constexpr int wide_held_steps = 8, wide_held_threads = 512, wide_held_registers = 64;
-// Bytes of a row from which rows with divided coordinates are split.
-constexpr int divided_row = 64 << 10;
-constexpr int64_t divided_part = 40 << 10;  // bytes of a row with divided coordinates per block
 
 // Returns the blocks of the largest cluster. Clusters of 16 blocks need 16 SMs in one group, as
 // complete GPUs for data centers have. Half as much of a row per block then leaves room for a

@@ -8,9 +8,6 @@
 
 namespace fuser::schedulers {
 
-// Registers per thread for a persistent row with one phase, or for cached computed values.
-inline constexpr int register_elements = 32;
-
 // Traits of a row that decide its placement, in addition to its Shape.
 struct RowTraits {
   int64_t vectors = 0;

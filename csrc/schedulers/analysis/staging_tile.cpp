@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/error.h"
+#include "cost/tuning.h"
 #include "fusion/kernel/transpose_operands.h"
 #include "schedulers/analysis/collapse.h"
 #include "schedulers/analysis/vectorize.h"
@@ -13,16 +14,12 @@ namespace fuser::schedulers {
 using namespace fusion;
 using namespace ir;
 using namespace schedule;
+using namespace cost::staging_tile;
 
 namespace {
 
 // Bytes of a memory transaction; the rows of a tile must fill at least one.
 constexpr int sector = 32;
-// Bytes of a run, at least. Staging single small elements would take longer than copying the tensor
-// with a transpose kernel.
-constexpr int least_run = 4;
-constexpr int good_rows = 32, most_rows = 128;  // rows per block
-constexpr int enough_bytes = 24 << 10;          // bytes of a tile with more than good_rows, at most
 
 // Returns the innermost kept axes along which the access is contiguous in memory. Empty if no kept
 // axis is contiguous.
@@ -78,8 +75,7 @@ StagingTile staging_tile_of(const Problem& p, SizeHints& hints, const TileRoom& 
 }
 
 int threads_beside_tile(int64_t vectors) {
-  constexpr int steps = 4, fewest = 8;
-  return std::clamp(ceil_pow2(vectors) / steps, fewest, warp);
+  return std::clamp(ceil_pow2(vectors) / steps, fewest_threads, warp);
 }
 
 void stage_tiles(const Problem& p, Schedule& schedule, const AccessSet& accesses,
