@@ -27,7 +27,8 @@ FILES = {
     **{f"{stem}.cuh": "Both" for stem in ("complex", "reduce", "extreme")},
     "partial.cuh": "Gpu",
     **{f"cpu/{stem}.h": "Cpu" for stem in ("vector", "memory", "convert", "arithmetic")},
-    **{f"cpu/{stem}.h": "Cpu" for stem in ("integer", "exponential", "math", "complex")},
+    **{f"cpu/{stem}.h": "Cpu" for stem in ("integer", "exponential", "math", "circular")},
+    **{f"cpu/{stem}.h": "Cpu" for stem in ("hyperbolic", "complex")},
     **{f"cpu/{stem}.h": "Cpu" for stem in ("random", "reduce", "task")},
 }
 

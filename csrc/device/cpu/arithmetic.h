@@ -40,6 +40,37 @@ DEVICE auto fma_rn(A x, B y, C z) {
   return fma_rn(V(x), V(y), V(z));
 }
 
+//@ any_
+// Whether a lane is true.
+template <i32 N>
+DEVICE bool any_(Vec<bool, N> m) {
+  if constexpr (!Vec<i32, N>::whole) {
+    return any_(low_(m) | high_(m));
+  } else {
+#if SIMD_BYTES == 64
+    if constexpr (sizeof(m.m.v) == 64) {
+      u16 lanes;
+      asm("vptestmd %1, %1, %0" : "=Yk"(lanes) : "v"(m.m.v));
+      return lanes != 0;
+    }
+#endif
+    u64 lanes[sizeof(m.m.v) / 8 + 1] = {};
+    __builtin_memcpy(lanes, &m.m.v, sizeof m.m.v);
+    u64 all = 0;
+    UNROLL for (u64 some : lanes) all |= some;
+    return all != 0;
+  }
+}
+
+//@ Format_
+// Fields of a float: mantissa bits, exponent bias, and 1.5 2^mantissa, whose sum with a smaller number
+// has the nearest integer to that number in its low bits.
+template <class T>
+struct Format_ {
+  static constexpr i32 mantissa = sizeof(T) == 4 ? 23 : 52, bias = sizeof(T) == 4 ? 127 : 1023;
+  static constexpr T magic = (T)(sizeof(T) == 4 ? 12582912.0 : 6755399441055744.0);
+};
+
 //@ sign_bit_
 // The vector with the sign bit of a float in each lane.
 template <class T, i32 N>
@@ -154,9 +185,15 @@ DEVICE auto frac_(Vec<T, N> x) {
 }
 
 //@ nextafter_ : Vec
+// The bits of numbers of one sign grow with their size.
 template <class T, i32 N>
-DEVICE auto nextafter_(Vec<T, N> x, Vec<T, N> y) {
-  return each_([](T a, T b) { return nextafter_(a, b); }, x, y);
+DEVICE Vec<T, N> nextafter_(Vec<T, N> x, Vec<T, N> y) {
+  typedef Vec<T, N> V;
+  const auto bits = bits_(x), one = decltype(bits)(1);
+  const V zero((T)0), least = copysign_(float_(one), y);
+  const V next = float_(select_((x < y) == (x > zero), bits + one, bits - one));
+  const V y_or_next = select_(x == y, y, select_(x == zero, least, next));
+  return select_((x == x) & (y == y), y_or_next, x + y);
 }
 template <class A, class B, class V = Mixed<A, B>>
 DEVICE auto nextafter_(A x, B y) {
@@ -304,7 +341,7 @@ DEVICE auto isreal_(Vec<T, N> x) {
 template <class T, i32 N>
 DEVICE auto signbit_(Vec<T, N> x) {
   if constexpr (is_float_<T>) return (bits_(x) & sign_bit_<T, N>()) != sign_bit_<T, N>() - sign_bit_<T, N>();
-  else return each_([](T a) { return signbit_(a); }, x);
+  else return x < Vec<T, N>((T)0);
 }
 
 //@ is_true_ : Vec

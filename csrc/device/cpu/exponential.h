@@ -15,15 +15,6 @@ DEVICE Vec<T, N> poly_(Vec<T, N> x, C c0, C c1, D... rest) {
   return fma_rn(poly_(x, c1, rest...), x, Vec<T, N>((T)c0));
 }
 
-//@ Format_
-// Fields of a float: mantissa bits, exponent bias, and 1.5 2^mantissa, whose sum with a smaller number
-// has the nearest integer to that number in its low bits.
-template <class T>
-struct Format_ {
-  static constexpr i32 mantissa = sizeof(T) == 4 ? 23 : 52, bias = sizeof(T) == 4 ? 127 : 1023;
-  static constexpr T magic = (T)(sizeof(T) == 4 ? 12582912.0 : 6755399441055744.0);
-};
-
 //@ nearest_
 // The nearest integer to x, |x| < 2^22 (float64: 2^51).
 template <class T, i32 N>
@@ -490,6 +481,18 @@ DEVICE auto log10_(Vec<T, N> x) {
   }
 }
 
+//@ one_plus_
+// 1 + x = sum + error, exactly; the error enters a logarithm in first order.
+template <class T, i32 N>
+struct OnePlus_ {
+  Vec<T, N> sum, error;
+};
+template <class T, i32 N>
+DEVICE OnePlus_<T, N> one_plus_(Vec<T, N> x) {
+  const Vec<T, N> one((T)1), u = one + x, back = u - one;
+  return {u, (x - back) + (one - (u - back))};
+}
+
 //@ log1p_ : Vec
 template <class T, i32 N>
 DEVICE auto log1p_(Vec<T, N> x) {
@@ -497,9 +500,7 @@ DEVICE auto log1p_(Vec<T, N> x) {
     return each_([](T a) { return log1p_(a); }, x);
   } else {
     typedef Vec<T, N> V;
-    // 1 + x = u + error, exactly; the error enters in first order.
-    const V one((T)1), u = one + x, back = u - one;
-    const V error = (x - back) + (one - (u - back));
+    const auto [u, error] = one_plus_(x);
     auto parts = log_parts_(u);
     parts.rest = parts.rest + error / u;
     const V y = log_ends_(u, log_sum_(parts));

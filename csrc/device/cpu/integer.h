@@ -1,6 +1,14 @@
-// Division and shifts of vectors of integers, with the meaning of integer.cuh; floats run the scalar
-// function of the same name lane by lane.
+// Division, powers and shifts of vectors: of integers with the meaning of integer.cuh, of floats with
+// that of math.cuh.
 #pragma once
+
+//@ double_of_
+// Integers of at most 51 bits as float64: they are the low bits of a float64 whose ULP is 1.
+template <class T, i32 N>
+DEVICE Vec<f64, N> double_of_(Vec<T, N> x) {
+  const Vec<f64, N> magic(Format_<f64>::magic);
+  return float_(cast_<u64>(x) + bits_(magic)) - magic;
+}
 
 //@ quotient_
 // x / y of integers, truncated; no y is 0. Floats hold the quotient's digits: two integers are further
@@ -10,9 +18,15 @@ DEVICE Vec<T, N> quotient_(Vec<T, N> x, Vec<T, N> y) {
   if constexpr (sizeof(T) <= 2) {
     return cast_<T>(cast_<i32>(cast_<f32>(cast_<i32>(x)) / cast_<f32>(cast_<i32>(y))));
   } else if constexpr (sizeof(T) == 4) {
-    return cast_<T>(cast_<i64>(cast_<f64>(x) / cast_<f64>(y)));
+    if constexpr ((T)-1 < (T)0) return cast_<T>(cast_<f64>(x) / cast_<f64>(y));
+    else return cast_<T>(cast_<i64>(cast_<f64>(x) / cast_<f64>(y)));
   } else {
-    return each_([](T a, T b) { return (T)(a / b); }, x, y);
+    const Vec<u64, N> offset((u64)1 << 50), limit((u64)1 << 51);
+    const Vec<u64, N> x_bits = cast_<u64>(x) + offset, y_bits = cast_<u64>(y) + offset;
+    if (__builtin_expect(any_(x_bits >= limit | y_bits >= limit), false))
+      return each_([](T a, T b) { return (T)(a / b); }, x, y);
+    const Vec<f64, N> magic(Format_<f64>::magic), q = trunc_(double_of_(x) / double_of_(y));
+    return cast_<T>(bits_(q + magic) - bits_(magic));
   }
 }
 
@@ -60,11 +74,39 @@ DEVICE Vec<bool, N> steps_(Divided_<T, N> d, Vec<T, N> y) {
   return (y != zero) & (d.rest != zero) & (DOWN ? differs : ~differs);
 }
 
+//@ close_
+// Whether |x / y| is below the powers of two whose quotients float_divided_ gets right, in every lane.
+template <class T, i32 N>
+DEVICE bool close_(Vec<T, N> x, Vec<T, N> y) {
+  const Vec<T, N> span((T)(sizeof(T) == 4 ? 0x1p22 : 0x1p51));
+  return !__builtin_expect(any_(!(abs_(x) < abs_(y) * span)), false);
+}
+
+//@ float_divided_
+// The truncated quotient of floats that are close_, and what it leaves, exactly.
+template <class T, i32 N>
+DEVICE Divided_<T, N> float_divided_(Vec<T, N> x, Vec<T, N> y) {
+  typedef Vec<T, N> V;
+  const V zero((T)0), ratio = x / y, q = trunc_(ratio);
+  const V rest = select_(q == zero, x, fma_rn(minus_(q), y, x));
+  // x / y may have been rounded to an integer beyond it.
+  const Vec<bool, N> beyond = (rest != zero) & ((rest < zero) != (x < zero));
+  const V one = copysign_(V((T)1), ratio);
+  return {select_(beyond, q - one, q),
+          copysign_(select_(beyond, rest + copysign_(y, x), rest), x)};
+}
+
 //@ floor_divide_ : Vec
 template <class T, i32 N>
-DEVICE auto floor_divide_(Vec<T, N> x, Vec<T, N> y) {
+DEVICE Vec<T, N> floor_divide_(Vec<T, N> x, Vec<T, N> y) {
   if constexpr (is_float_<T>) {
-    return each_([](T a, T b) { return floor_divide_(a, b); }, x, y);
+    if (close_(x, y)) {
+      const auto d = float_divided_(x, y);
+      return copysign_(select_(steps_<true>(d, y), d.quotient - Vec<T, N>((T)1), d.quotient),
+                       x / y);
+    }
+    if constexpr (sizeof(T) == 4) return cast_<f32>(floor_divide_(cast_<f64>(x), cast_<f64>(y)));
+    else return each_([](T a, T b) { return floor_divide_(a, b); }, x, y);
   } else {
     const auto d = divided_(x, y);
     return select_(steps_<true>(d, y), d.quotient - Vec<T, N>((T)1), d.quotient);
@@ -88,8 +130,10 @@ DEVICE auto ceil_div_(A x, B y) {
 
 //@ fmod_ : Vec
 template <class T, i32 N>
-DEVICE auto fmod_(Vec<T, N> x, Vec<T, N> y) {
-  return each_([](T a, T b) { return fmod_(a, b); }, x, y);
+DEVICE Vec<T, N> fmod_(Vec<T, N> x, Vec<T, N> y) {
+  if (close_(x, y)) return float_divided_(x, y).rest;
+  if constexpr (sizeof(T) == 4) return cast_<f32>(fmod_(cast_<f64>(x), cast_<f64>(y)));
+  else return each_([](T a, T b) { return fmod_(a, b); }, x, y);
 }
 template <class A, class B, class V = Mixed<A, B>>
 DEVICE auto fmod_(A x, B y) {
@@ -98,9 +142,11 @@ DEVICE auto fmod_(A x, B y) {
 
 //@ remainder_ : Vec
 template <class T, i32 N>
-DEVICE auto remainder_(Vec<T, N> x, Vec<T, N> y) {
+DEVICE Vec<T, N> remainder_(Vec<T, N> x, Vec<T, N> y) {
   if constexpr (is_float_<T>) {
-    return each_([](T a, T b) { return remainder_(a, b); }, x, y);
+    const Vec<T, N> zero((T)0), rest = fmod_(x, y);
+    const Vec<bool, N> differs = (rest < zero) != (y < zero);
+    return select_((rest != zero) & differs, rest + y, rest);
   } else {
     const auto d = divided_(x, y);
     return select_(steps_<true>(d, y), d.rest + y, d.rest);
@@ -113,12 +159,35 @@ DEVICE auto remainder_(A x, B y) {
 
 //@ gcd_ : Vec
 template <class T, i32 N>
-DEVICE auto gcd_(Vec<T, N> x, Vec<T, N> y) {
-  return each_([](T a, T b) { return gcd_(a, b); }, x, y);
+DEVICE Vec<T, N> gcd_(Vec<T, N> x, Vec<T, N> y) {
+  const Vec<T, N> zero((T)0);
+  for (Vec<bool, N> left = y != zero; any_(left); left = y != zero) {
+    const Vec<T, N> rest = divided_(x, y).rest;
+    x = select_(left, y, x);
+    y = select_(left, rest, zero);
+  }
+  return abs_(x);
 }
 template <class A, class B, class V = Mixed<A, B>>
 DEVICE auto gcd_(A x, B y) {
   return gcd_(V(x), V(y));
+}
+
+//@ integer_pow_
+// As pow_ of integer.cuh, by squares.
+template <class T, i32 N>
+DEVICE Vec<T, N> integer_pow_(Vec<T, N> base, Vec<T, N> exponent) {
+  typedef Vec<T, N> V;
+  const V zero((T)0), one((T)1);
+  const Vec<bool, N> odd = (exponent & one) != zero;
+  const V unit = select_(base == V((T)-1) | base == one, base, zero);
+  const V inverse = select_(odd, unit, unit * unit);  // unsigned exponents are never negative
+  V result = one, square = base;
+  for (V left = exponent; any_(left > zero); left = left >> one) {
+    result = select_((left & one) != zero, result * square, result);
+    square = square * square;
+  }
+  return select_(exponent < zero, inverse, result);
 }
 
 //@ inside_width_ : Vec

@@ -31,83 +31,11 @@ DEVICE auto rsqrt_(Vec<T, N> x) {
   else return each_([](T a) { return rsqrt_(a); }, x);
 }
 
-//@ any_
-// Whether a lane is true.
-template <i32 N>
-DEVICE bool any_(Vec<bool, N> m) {
-  if constexpr (!Vec<i32, N>::whole) {
-    return any_(low_(m) | high_(m));
-  } else {
-    u32 all = 0;
-    u32 lanes[N];
-    __builtin_memcpy(lanes, &m.m.v, sizeof lanes);
-    UNROLL for (i32 i = 0; i < N; ++i) all |= lanes[i];
-    return all != 0;
-  }
-}
-
-//@ quadrant_
-// x = n pi / 2 + r for |x| < 2^15: the first product of the reduction is exact, the others round
-// relative to r.
-template <i32 N>
-struct Quadrant_ {
-  Vec<f32, N> n, r;
-};
-template <i32 N>
-DEVICE Quadrant_<N> quadrant_(Vec<f32, N> x) {
-  typedef Vec<f32, N> V;
-  const V n = nearest_(x * V(0.636619772f));
-  V r = fma_rn(n, V(-1.57079637f), x);
-  r = fma_rn(n, V(4.37113883e-08f), r);
-  return {n, fma_rn(n, V(1.71512451e-15f), r)};
-}
-
-//@ circular_
-// The sine of r + quarter pi / 2 for |r| <= pi / 4 and integer quarters: errors 2^-37 and 2^-43.
-template <i32 N>
-DEVICE Vec<f32, N> circular_(Vec<f32, N> r, Vec<f32, N> quarter) {
-  typedef Vec<f32, N> V;
-  const Vec<u32, N> which = bits_(quarter + V(12582912.0f));
-  const V z = r * r;
-  const V odd = poly_(z, -0.16666667f, 0.008333329f, -0.00019839327f, 2.7182373e-06f);
-  const V even = poly_(z, 0.041666668f, -0.0013888883f, 2.4799512e-05f, -2.7209546e-07f);
-  const V sine = fma_rn(odd * z, r, r);
-  const V cosine = fma_rn(even * z, z, fma_rn(z, V(-0.5f), V(1.0f)));
-  const Vec<bool, N> swap = (which & Vec<u32, N>(1u)) != Vec<u32, N>(0u);
-  const V y = select_(swap, cosine, sine);
-  return float_(bits_(y) ^ ((which & Vec<u32, N>(2u)) << Vec<u32, N>(30u)));
-}
-
-//@ sin_ : Vec
-template <class T, i32 N>
-DEVICE auto sin_(Vec<T, N> x) {
-  return each_([](T a) { return sin_(a); }, x);
-}
-template <i32 N>
-DEVICE Vec<f32, N> sin_(Vec<f32, N> x) {
-  if (__builtin_expect(any_(!(abs_(x) < Vec<f32, N>(32768.0f))), false))
-    return each_([](f32 a) { return sin_(a); }, x);
-  const auto [n, r] = quadrant_(x);
-  return select_(x == Vec<f32, N>(0.0f), x, circular_(r, n));
-}
-
-//@ cos_ : Vec
-template <class T, i32 N>
-DEVICE auto cos_(Vec<T, N> x) {
-  return each_([](T a) { return cos_(a); }, x);
-}
-template <i32 N>
-DEVICE Vec<f32, N> cos_(Vec<f32, N> x) {
-  if (__builtin_expect(any_(!(abs_(x) < Vec<f32, N>(32768.0f))), false))
-    return each_([](f32 a) { return cos_(a); }, x);
-  const auto [n, r] = quadrant_(x);
-  return circular_(r, n + Vec<f32, N>(1.0f));
-}
-
 //@ pow_ : Vec
 template <class T, i32 N>
-DEVICE auto pow_(Vec<T, N> x, Vec<T, N> y) {
-  return each_([](T a, T b) { return pow_(a, b); }, x, y);
+DEVICE Vec<T, N> pow_(Vec<T, N> x, Vec<T, N> y) {
+  if constexpr ((T)0.5 == 0) return integer_pow_(x, y);
+  else return each_([](T a, T b) { return pow_(a, b); }, x, y);
 }
 // 2^(y log2 |x|) in float64, then the sign of an odd power.
 template <i32 N>
@@ -178,60 +106,6 @@ DEVICE Vec<f32, N> erfc_(Vec<f32, N> x) {
   return cast_<f32>(select_(x < Vec<f32, N>(0.0f), V(2.0) - tail, tail));
 }
 
-//@ tan_ : Vec
-template <class T, i32 N>
-DEVICE auto tan_(Vec<T, N> x) {
-  return each_([](T a) { return tan_(a); }, x);
-}
-
-//@ asin_ : Vec
-template <class T, i32 N>
-DEVICE auto asin_(Vec<T, N> x) {
-  return each_([](T a) { return asin_(a); }, x);
-}
-
-//@ acos_ : Vec
-template <class T, i32 N>
-DEVICE auto acos_(Vec<T, N> x) {
-  return each_([](T a) { return acos_(a); }, x);
-}
-
-//@ atan_ : Vec
-template <class T, i32 N>
-DEVICE auto atan_(Vec<T, N> x) {
-  return each_([](T a) { return atan_(a); }, x);
-}
-
-//@ sinh_ : Vec
-template <class T, i32 N>
-DEVICE auto sinh_(Vec<T, N> x) {
-  return each_([](T a) { return sinh_(a); }, x);
-}
-
-//@ cosh_ : Vec
-template <class T, i32 N>
-DEVICE auto cosh_(Vec<T, N> x) {
-  return each_([](T a) { return cosh_(a); }, x);
-}
-
-//@ asinh_ : Vec
-template <class T, i32 N>
-DEVICE auto asinh_(Vec<T, N> x) {
-  return each_([](T a) { return asinh_(a); }, x);
-}
-
-//@ acosh_ : Vec
-template <class T, i32 N>
-DEVICE auto acosh_(Vec<T, N> x) {
-  return each_([](T a) { return acosh_(a); }, x);
-}
-
-//@ atanh_ : Vec
-template <class T, i32 N>
-DEVICE auto atanh_(Vec<T, N> x) {
-  return each_([](T a) { return atanh_(a); }, x);
-}
-
 //@ erfcx_ : Vec
 template <class T, i32 N>
 DEVICE auto erfcx_(Vec<T, N> x) {
@@ -254,14 +128,4 @@ DEVICE auto erfcinv_(Vec<T, N> x) {
 template <class T, i32 N>
 DEVICE auto lgamma_(Vec<T, N> x) {
   return each_([](T a) { return lgamma_(a); }, x);
-}
-
-//@ atan2_ : Vec
-template <class T, i32 N>
-DEVICE Vec<T, N> atan2_(Vec<T, N> y, Vec<T, N> x) {
-  return each_([](T a, T b) { return atan2_(a, b); }, y, x);
-}
-template <class A, class B, class V = Mixed<A, B>>
-DEVICE auto atan2_(A x, B y) {
-  return atan2_(V(x), V(y));
 }

@@ -18,7 +18,7 @@ from tests.device.programs import COMPUTE, result_dtype
 from tests.ops.accuracy import check
 from tests.ops.cases import cases
 
-DENSE = 1 << 18  # samples per unary op, over its domain and over all bit patterns
+DENSE = 1 << 17  # samples per op of floats, over its domain and over all bit patterns
 
 # Vectors of one register, of several, and of a fraction of one. The widest instruction set runs
 # every dtype, the others the ones with vector forms.
@@ -39,6 +39,12 @@ def built(request: pytest.FixtureRequest) -> tuple[torch.dtype, list[object], ct
     return dtype, program.rows, build(program.text, isa)
 
 
+def patterns(dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+    """Floats of all binades: random bits."""
+    bits = torch.randint(-(2**31), 2**31, (DENSE * dtype.itemsize // 4,), generator=generator)
+    return bits.to(torch.int32).view(dtype)
+
+
 # One test for all rows: a row takes milliseconds.
 def test_ops(
     built: tuple[torch.dtype, list[object], ctypes.CDLL], request: pytest.FixtureRequest
@@ -50,9 +56,8 @@ def test_ops(
         generator = torch.Generator().manual_seed(seed + zlib.crc32(row.name.encode()))
         name, result = f"{row.name}_{COMPUTE[dtype]}", result_dtype(row, dtype)
         samples = [cases(row.name, dtype, generator)]
-        if dtype == torch.float32 and row.arity == 1:
-            bits = torch.randint(-(2**31), 2**31, (DENSE,), generator=generator)
-            samples.append((bits.to(torch.int32).view(dtype),))
+        if dtype.is_floating_point and row.rule != "Condition":
+            samples.append(tuple(patterns(dtype, generator) for _ in range(row.arity)))
             samples.append(cases(row.name, dtype, generator, DENSE))
         worst = 0.0
         for inputs in samples:
