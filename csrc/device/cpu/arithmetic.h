@@ -54,6 +54,13 @@ DEVICE bool any_(Vec<bool, N> m) {
       return lanes != 0;
     }
 #endif
+#ifdef __AVX__
+    if constexpr (sizeof(m.m.v) == 32 || sizeof(m.m.v) == 16) {
+      u32 lanes;
+      asm("vmovmskps %1, %0" : "=r"(lanes) : "x"(m.m.v));
+      return lanes != 0;
+    }
+#endif
     u64 lanes[sizeof(m.m.v) / 8 + 1] = {};
     __builtin_memcpy(lanes, &m.m.v, sizeof m.m.v);
     u64 all = 0;

@@ -70,7 +70,8 @@ DEVICE ArgState<Vec<T, N>> merge_(R, ArgState<Vec<T, N>> a, ArgState<Vec<T, N>> 
 }
 template <class R, class T, i32 N>
 DEVICE void accumulate_(R, ArgState<Vec<T, N>>& s, Vec<T, N> x, Vec<i64, N> index) {
-  s = merge_(R{}, s, ArgState<Vec<T, N>>{x, index});
+  // Few elements are beyond all before them.
+  if (any_(!beyond_(R{}, s.f0, x))) s = merge_(R{}, s, ArgState<Vec<T, N>>{x, index});
 }
 
 //@ beyond_ : ArgMax

@@ -5,7 +5,11 @@
 //@ fast_div_ : Vec
 template <i32 N>
 DEVICE Vec<i32, N> fast_div_(Vec<i32, N> x, FastDiv d) {
-  return each_([=](i32 i) { return fast_div_(i, d); }, x);
+  typedef Vec<u64, N> Wide;
+  const Vec<u32, N> bits = cast_<u32>(x);
+  const Wide product = low_products_(cast_<u64>(bits), Wide(d.magic));
+  const Vec<u32, N> upper = cast_<u32>(product >> Wide(32ull));
+  return cast_<i32>((upper + bits) >> Vec<u32, N>(d.shift));
 }
 
 //@ fast_mod_ : Vec

@@ -272,6 +272,39 @@ DEVICE Vec<bool, 2 * N> join_(Vec<bool, N> low, Vec<bool, N> high) {
   return Vec<bool, 2 * N>(join_(low.m, high.m));
 }
 
+//@ interleave_
+// a[0], b[0], a[1], b[1] and so on.
+template <class R, class S, i32... I>
+DEVICE R interleaved_(S a, S b, Order_<I...>) {
+#if defined(__clang__) || __GNUC__ >= 12
+  return __builtin_shufflevector(a, b, (I / 2 + I % 2 * (i32)(sizeof...(I) / 2))...);
+#else
+  return R{(I % 2 == 0 ? a : b)[I / 2]...};
+#endif
+}
+template <class T, i32 N>
+DEVICE Vec<T, 2 * N> interleave_(Vec<T, N> a, Vec<T, N> b) {
+  typedef Vec<T, 2 * N> V;
+  if constexpr (V::whole) {
+    return V(interleaved_<Raw_<T, 2 * N>>(a.v, b.v, typename CountFrom_<2 * N, 0>::Type()));
+  } else {
+    return join_(interleave_(low_(a), low_(b)), interleave_(high_(a), high_(b)));
+  }
+}
+
+//@ halves_of_ lanes_of_
+// The lower and the upper half of each lane as lanes, and the lanes of such halves.
+template <i32 N>
+DEVICE Vec<u32, 2 * N> halves_of_(Vec<u64, N> x) {
+  if constexpr (!Vec<u64, N>::whole) return join_(halves_of_(x.v.low), halves_of_(x.v.high));
+  else return Vec<u32, 2 * N>((Raw_<u32, 2 * N>)x.v);
+}
+template <i32 N>
+DEVICE Vec<u64, N / 2> lanes_of_(Vec<u32, N> x) {
+  if constexpr (!Vec<u32, N>::whole) return join_(lanes_of_(x.v.low), lanes_of_(x.v.high));
+  else return Vec<u64, N / 2>((Raw_<u64, N / 2>)x.v);
+}
+
 //@ low_ high_ : c64 c128
 template <i32 N>
 DEVICE Vec<c64, N / 2> low_(Vec<c64, N> x) {
