@@ -465,6 +465,22 @@ def test_group_norm_in_pieces(layout: torch.memory_format, dtype: torch.dtype) -
         assert a.stride() == b.stride()
 
 
+@pytest.mark.parametrize("sizes", [(3, 4), (2, 4, 3, 5)], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_batch_norm_with_given_statistics_in_pieces(sizes: tuple[int, ...], dtype: Any) -> None:
+    ops, how = torch.ops.aten, aten.decompositions()
+    x, g = torch.randn(sizes, dtype=dtype), torch.randn(sizes, dtype=dtype)
+    weight, bias, mean, var = torch.rand(4), torch.rand(4), torch.rand(4), torch.rand(4)
+    forward, backward = ops._native_batch_norm_legit_no_training, ops.native_batch_norm_backward
+    given = (x, weight, bias, mean, var, 0.1, 1e-5)
+    results = forward(*given)
+    saved = (g, x, weight, mean, var, *results[1:], False, 1e-5, [True] * 3)
+    pairs = [*zip(how[forward.default](*given), results, strict=True)]
+    pairs += zip(how[backward.default](*saved), backward(*saved), strict=True)
+    for a, b in pairs:
+        torch.testing.assert_close(a, b)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("on_gpu", [False, True])
 def test_statistics_that_batch_norm_is_given(on_gpu: bool, dtype: torch.dtype) -> None:

@@ -294,7 +294,7 @@ def _convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *settings: Any)
     if is_depthwise and not is_channels_last(x):
         return NotImplemented
     y = torch.ops.aten.convolution(x, weight, None, *settings)
-    return y + bias.view([-1, *(1 for _ in range(y.ndim - 2))])
+    return y + _per_channel(bias, y)
 
 
 def _channel_shuffle(x: Tensor, groups: Any) -> Tensor:
@@ -316,6 +316,65 @@ def _convolution_backward(g: Tensor, x: Tensor, weight: Tensor, sizes: Any, *set
     others = (*settings[:-1], [wanted[0], wanted[1], False])
     dx, dw, _ = torch.ops.aten.convolution_backward(g, x, weight, sizes, *others)
     return dx, dw, g.sum([0, *range(2, g.ndim)])
+
+
+def _batch_norm_inference(
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean: Tensor,
+    var: Tensor,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(result, mean, rstd) for given statistics, which are not saved on a CPU: an affine map of
+    each channel.
+    """
+    del momentum
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    rstd = torch.rsqrt(var.to(dtype) + eps)
+    y = (x.to(dtype) - _per_channel(mean.to(dtype), x)) * _per_channel(rstd, x)
+    if weight is not None:
+        y = y * _per_channel(weight.to(dtype), x)
+    if bias is not None:
+        y = y + _per_channel(bias.to(dtype), x)
+    if x.device.type == "cpu":
+        return y.to(x.dtype), x.new_empty(0, dtype=dtype), x.new_empty(0, dtype=dtype)
+    return y.to(x.dtype), mean.to(dtype), rstd
+
+
+def _batch_norm_backward(
+    g: Tensor,
+    x: Tensor,
+    weight: Tensor | None,
+    mean: Tensor | None,
+    var: Tensor | None,
+    save_mean: Tensor | None,
+    save_rstd: Tensor | None,
+    train: bool,
+    eps: float,
+    mask: Sequence[bool],
+) -> Any:
+    """Gradients for given statistics. The saved ones are empty on a CPU."""
+    del save_mean, save_rstd
+    if train or mean is None or var is None:
+        return NotImplemented
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    parameter = dtype if weight is None else weight.dtype
+    rstd = torch.rsqrt(var.to(dtype) + eps)
+    dims = [0, *range(2, x.ndim)]
+    wide = g.to(dtype)
+    scale = rstd if weight is None else rstd * weight.to(dtype)
+    normal = (x.to(dtype) - _per_channel(mean.to(dtype), x)) * _per_channel(rstd, x)
+    return (
+        (wide * _per_channel(scale, x)).to(x.dtype) if mask[0] else None,
+        (wide * normal).sum(dims).to(parameter) if mask[1] else None,
+        wide.sum(dims).to(parameter) if mask[2] else None,
+    )
+
+
+def _per_channel(t: Tensor, x: Tensor) -> Tensor:
+    return t.view([-1, *(1 for _ in range(x.ndim - 2))])
 
 
 def _in_dtype_of_first(op: Any) -> Callable[..., Any]:
@@ -355,4 +414,6 @@ _OURS: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.nll_loss_backward.default: _nll_loss_backward,
     torch.ops.aten.nll_loss2d_backward.default: _nll_loss_backward,
     torch.ops.aten.native_group_norm.default: _native_group_norm,
+    torch.ops.aten._native_batch_norm_legit_no_training.default: _batch_norm_inference,
+    torch.ops.aten.native_batch_norm_backward.default: _batch_norm_backward,
 }
