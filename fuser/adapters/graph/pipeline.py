@@ -21,6 +21,7 @@ from torch import fx
 
 from fuser.adapters.autograd.aot_metadata import Facts
 from fuser.adapters.graph.attention import drop_constant_masks
+from fuser.adapters.graph.channels_last import turn_channels_last
 from fuser.adapters.graph.dense_views import replace_dense_strided_views
 from fuser.adapters.graph.donation import take_memory
 from fuser.adapters.graph.eager_strides import correct_strides
@@ -125,6 +126,11 @@ def _partition(s: GraphState) -> None:
 def _find_kept(s: GraphState) -> None:
     results, places = results_of(s.graph), kept_for_backward(s.graph, s.facts)
     s.kept = {results[i] for i in places} - {results[i] for i in range(places.start)}
+
+
+def _turn_channels_last(s: GraphState) -> None:
+    _find_kept(s)
+    turn_channels_last(s.graph, s.kept)
 
 
 def _pad_products(s: GraphState) -> None:
@@ -233,6 +239,14 @@ GRAPH_PASSES: tuple[Pass[GraphState], ...] = (
         does="gives placeholders the strides of the actual inputs",
         after="FakeTensors follow the layouts that the other graph chose",
         reason="before passes that decide by strides",
+    ),
+    Pass(
+        "turn_channels_last",
+        _turn_channels_last,
+        before="images of convolutions may be row-major",
+        does="turns images of all convolutions if that saves copies between layouts",
+        after="FakeTensors of images are channels-last; results of the graph keep their strides",
+        reason="after take_strides: the backward graph follows the layouts of saved images",
     ),
     Pass(
         "correct_strides",
