@@ -104,7 +104,8 @@ def why_not(node: fx.Node) -> str | None:
     found = aten.row(name)
     if found is None:
         # Ops with a FLOP count are library calls: products, convolutions, attention.
-        return "a library call" if node.target.overloadpacket in flop_registry else aten.NO_ROW
+        library = node.target.overloadpacket in flop_registry or node.target.namespace == "mkldnn"
+        return "a library call" if library else aten.NO_ROW
     if found.kind == "library":
         return "a library call"
     values = [node.meta.get("val"), *(n.meta.get("val") for n in node.all_input_nodes)]

@@ -13,7 +13,7 @@ def test_explain_model() -> None:
     def model(x: torch.Tensor) -> torch.Tensor:
         return (x.sin() * 2).mm(x).cos() * 3
 
-    report = explain_model(model, torch.ones(250, 250, requires_grad=True))
+    report = explain_model(model, torch.ones(150, 150, requires_grad=True))
     forward, backward = report.graphs
     assert (forward.name, backward.name) == ("forward", "backward")
     assert forward.regions == [
@@ -22,10 +22,10 @@ def test_explain_model() -> None:
     ]
     assert forward.left == {("aten.mm.default", "a library call"): 1}
     assert str(report).startswith(
-        "forward: 4 ops in 2 regions, 1 left to torch, 0.5 MB kept for backward\n"
+        "forward: 4 ops in 2 regions, 1 left to torch, 0.2 MB kept for backward\n"
     )
     # The common operand of both products, and the result of the first.
-    assert forward.kept == 2 * 250 * 250 * 4
+    assert forward.kept == 2 * 150 * 150 * 4
     assert not backward.kept
     assert not forward.fallbacks
 

@@ -22,6 +22,7 @@ from torch import fx
 from fuser.adapters.autograd.aot_metadata import Facts
 from fuser.adapters.graph.attention import drop_constant_masks
 from fuser.adapters.graph.channels_last import turn_channels_last
+from fuser.adapters.graph.cpu_products import choose_library
 from fuser.adapters.graph.dense_views import replace_dense_strided_views
 from fuser.adapters.graph.donation import take_memory
 from fuser.adapters.graph.eager_strides import correct_strides
@@ -271,6 +272,14 @@ GRAPH_PASSES: tuple[Pass[GraphState], ...] = (
         does="replaces it by permutations and a view",
         after="as_strided with gaps or overlaps only, and as results of the graph",
         reason="after all changes of strides, before drop_views merges the new views",
+    ),
+    Pass(
+        "choose_library",
+        lambda s: choose_library(s.graph),
+        before="large float32 products of CPU tensors are MKL's",
+        does="replaces them by oneDNN's, of the transposed matrix, if that is faster here",
+        after="no large product is slow on this processor",
+        reason="before drop_views, which joins the transposition with the program's own",
     ),
     Pass(
         "drop_views",
