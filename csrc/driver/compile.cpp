@@ -57,8 +57,8 @@ int add_groups(Specialized& s, GroupKernels kernels, OutputOrders& orders, Devic
   const auto add_fission = [&](int of, Fission fission_kind, std::vector<Refined> fission) {
     if (fission.empty()) return;
     s.groups[of].fission_kind = fission_kind;
-    for (Refined& piece : fission) {
-      const int index = add_group(s, std::move(piece), orders, kind);
+    for (Refined& kernel : fission) {
+      const int index = add_group(s, std::move(kernel), orders, kind);
       s.groups[of].fission.push_back(index);
     }
   };

@@ -166,7 +166,7 @@ Call Executor::prepare(const Arguments& arguments, const std::vector<Plan>& plan
   const std::function<void(int)> add = [&](int group) {
     auto variant = variant_of(group);
     if (variant && variant->fission)
-      for (int piece : specialized->groups[group].fission) add(piece);
+      for (int index : specialized->groups[group].fission) add(index);
     else
       call.variants[group] = std::move(variant);
   };

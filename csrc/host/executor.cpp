@@ -59,7 +59,7 @@ void check_shape(const HostEntry& entry, const uint32_t grid[3], const uint32_t 
 
 // A launch whose chunks run on several threads. The first fault is kept, and later chunks are
 // skipped.
-struct Pieces {
+struct ParallelLaunch {
   const HostLaunch& launch;
   std::atomic<bool> failed{false};
   std::mutex mutex;
@@ -78,21 +78,21 @@ void run_units(const HostLaunch& launch, uint64_t begin, uint64_t end) {
   entry.run(&part);
 }
 
-void run_piece(void* context, uint64_t begin, uint64_t end) {
-  Pieces& pieces = *static_cast<Pieces*>(context);
-  if (pieces.failed.load(std::memory_order_relaxed)) return;
+void run_chunk(void* context, uint64_t begin, uint64_t end) {
+  ParallelLaunch& parallel = *static_cast<ParallelLaunch*>(context);
+  if (parallel.failed.load(std::memory_order_relaxed)) return;
   try {
-    run_units(pieces.launch, begin, end);
+    run_units(parallel.launch, begin, end);
   } catch (...) {
-    std::lock_guard lock(pieces.mutex);
-    if (!pieces.failed.exchange(true)) pieces.error = std::current_exception();
+    std::lock_guard lock(parallel.mutex);
+    if (!parallel.failed.exchange(true)) parallel.error = std::current_exception();
   }
 }
 
 void run_parallel(const HostLaunch& launch, uint64_t units, int threads) {
-  Pieces pieces{launch};
-  parallel_for(units, threads, run_piece, &pieces);
-  if (pieces.error) std::rethrow_exception(pieces.error);
+  ParallelLaunch parallel{launch};
+  parallel_for(units, threads, run_chunk, &parallel);
+  if (parallel.error) std::rethrow_exception(parallel.error);
 }
 
 // Runs one unit at a time in random order on this thread, so that a seed replays the run.

@@ -80,10 +80,10 @@ def assembly(source: CpuSource, isa: str) -> str:
 
 def _unit(numbered: Sequence[tuple[int, CpuSource]]) -> str:
     """The translation unit of these kernels."""
-    pieces = ['#include "cpu_entry.h"\n']
-    pieces += [
+    texts = ['#include "cpu_entry.h"\n']
+    texts += [
         f'namespace k{index} {{\n#line 1 "{source.name}.cpp"\n{source.text}\n}}\n'
         f"FUSER_CPU_ENTRY({index}, {source.name})\n"
         for index, source in numbered
     ]
-    return "".join(pieces)
+    return "".join(texts)

@@ -115,16 +115,16 @@ def build(sources: Sequence[HostSource], debug: bool = False) -> bytes:
 
 def _unit(numbered: Sequence[tuple[int, HostSource]]) -> str:
     """The translation unit of these kernels."""
-    pieces = ['#include "host_cuda.h"\n']
+    texts = ['#include "host_cuda.h"\n']
     for index, source in numbered:
         base, entry = (
             ("HostFiber", "FUSER_HOST_FIBERS")
             if source.collectives
             else ("HostThread", "FUSER_HOST_PLAIN")
         )
-        pieces.append(
+        texts.append(
             f"namespace {{\nstruct K{index} : fuser::{base} {{\n"
             f'#line 1 "{source.name}.cu"\n{source.text}\n'
             f"}};\n}}\n{entry}({index}, K{index}, {source.name})\n"
         )
-    return "".join(pieces)
+    return "".join(texts)

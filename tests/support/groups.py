@@ -43,7 +43,7 @@ class Grouped:
         layouts = [(list(x.shape), list(x.stride())) for x in self.tensors]
         self.core = _core_testing.fusion.Groups(fd._builder, layouts)
         self.groups: list[Group] = self.core.groups
-        # Temporaries between kernels; pieces() appends more outputs.
+        # Temporaries between kernels; fission() appends more outputs.
         self.temps = [tensor for tensor, _, temp in self.outputs if temp]
         self.records = {r["id"]: r for r in fd.fusion.records()["tensors"]}
 

@@ -124,7 +124,7 @@ class Segmented {
       Decision decision = g.scheduler->plan(g.problem, hints, device);
       if (!plan_of(decision)) {
         FUSER_ASSERT(!g.fission.empty(), "fission of a kernel that has none");
-        for (int piece : g.fission) add(specialized_->groups[piece]);
+        for (int index : g.fission) add(specialized_->groups[index]);
         return;
       }
       out.push_back({specialized_, g, sizes.index64, std::move(decision), device, hints.answers()});

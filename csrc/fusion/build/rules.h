@@ -1,4 +1,4 @@
-// Shared pieces of the shape rules in define*.cpp: appending a tensor, the broadcast rule, and
+// Functions shared by the shape rules in define*.cpp: appending a tensor, the broadcast rule, and
 // parts of error messages.
 #pragma once
 

@@ -42,9 +42,9 @@ Stages stages_of(const Refined& from, AxisSet rows, const IsResult& is_result) {
   std::vector<int>& stage = out.of_value;
   for (size_t v = 0; v < stage.size(); ++v) {
     const Value& value = from.values[v];
-    const bool walks = (value.axes & rows) || std::holds_alternative<Reduced>(value.how);
+    const bool in_loop = (value.axes & rows) || std::holds_alternative<Reduced>(value.how);
     visit_operands(value, [&](ValueId a) {
-      stage[v] = std::max(stage[v], stage[a] + (walks && is_result(a)));
+      stage[v] = std::max(stage[v], stage[a] + (in_loop && is_result(a)));
     });
   }
   for (const Store& s : from.stores) {

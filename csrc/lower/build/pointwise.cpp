@@ -296,13 +296,14 @@ struct Builder {
     lane_axes = AxisSet{1} << w.axes.back();
     count = nullptr;
     // Exclude vectors that a Select boundary cuts; a row has few of them.
-    const auto sides = on_one_side(w.axes.back());
-    if (sides) uniform_select = true;
-    for (Expr side : sides.value_or(std::vector<Expr>()))
-      there = both(
-          exprs(), there,
-          exprs().apply(Op::eq, {address(exprs(), index_map, side, nullptr),
-                                 address(exprs(), index_map, side, exprs().constant(lanes - 1))}));
+    const auto boundaries = on_one_side(w.axes.back());
+    if (boundaries) uniform_select = true;
+    for (Expr boundary : boundaries.value_or(std::vector<Expr>()))
+      there =
+          both(exprs(), there,
+               exprs().apply(Op::eq,
+                             {address(exprs(), index_map, boundary, nullptr),
+                              address(exprs(), index_map, boundary, exprs().constant(lanes - 1))}));
     Body body = point();
     std::tie(prefix, lane_axes, count, uniform_select) = before;
     place(body, index_map, nullptr);
@@ -323,9 +324,10 @@ struct Builder {
         if (!linear(exprs(), import(b.coord), axes)) return false;
         for (const auto& [lo, hi] : {std::pair{b.lo, Expr()}, {Expr(), b.hi}})
           if (lo || hi)
-            if (Expr side = within(kernel, {{{.coord = b.coord, .lo = lo, .hi = hi}}}, {});
-                side && std::find(conditions.begin(), conditions.end(), side) == conditions.end())
-              conditions.push_back(side);
+            if (Expr condition = within(kernel, {{{.coord = b.coord, .lo = lo, .hi = hi}}}, {});
+                condition &&
+                std::find(conditions.begin(), conditions.end(), condition) == conditions.end())
+              conditions.push_back(condition);
       }
       return true;
     };

@@ -347,17 +347,17 @@ Body Builder::steps(const ReductionLoop& w) {
     return access_of[v] >= 0 && is_unaligned(access_of[v]) && !w.all_steps[access_of[v]];
   });
   Body body = unrolled(reads(w, false)), beside = reads(w, true);
-  Body walked = existing([&] { return step(w); }, shifts ? 2 * vector - 1 : vector);
-  append(body, unrolled(std::move(walked), std::move(beside)));
+  Body iteration = existing([&] { return step(w); }, shifts ? 2 * vector - 1 : vector);
+  append(body, unrolled(std::move(iteration), std::move(beside)));
   return body;
 }
 
 Body Builder::steps_of_columns(ReductionLoop& w) {
-  Body walked = steps(w);
+  Body iteration = steps(w);
   const bool shifts =
       std::any_of(w.read.begin(), w.read.end(), [&](int a) { return is_unaligned(a); });
   Expr all = all_steps_in(shifts);
-  if (!all) return walked;
+  if (!all) return iteration;
   const std::vector<int> by_lane = elements_of;
   for (int access : w.read)
     if (is_unaligned(access)) w.all_steps[access] = false, elements_of[access] = -1;
@@ -369,7 +369,7 @@ Body Builder::steps_of_columns(ReductionLoop& w) {
   elements_of = by_lane;
   for (ValueId v : w.reductions)
     if (takes_steps(v)) whole.body.push_back({take_in(v)});
-  If part{.condition = exprs().apply(Op::logical_not, {all}), .body = std::move(walked)};
+  If part{.condition = exprs().apply(Op::logical_not, {all}), .body = std::move(iteration)};
   Body out;
   out.push_back({std::move(whole)});
   out.push_back({std::move(part)});
@@ -421,7 +421,7 @@ void Builder::nest(Body& out, int phase, Known& outer) {
       output_of[i] = new_array(name_of("r", i), problem.accesses[i].dtype, vector);
 
   if (own_groups && w.read.empty()) return append(out, own_steps(w));
-  Body walked = steps_of_columns(w);
+  Body iteration = steps_of_columns(w);
   if (serial_var >= 0) {
     const std::vector<ValueId> sums = long_sums(w);
     for (ValueId v : sums) {
@@ -435,15 +435,15 @@ void Builder::nest(Body& out, int phase, Known& outer) {
       Expr period = constant(std::max(1, chain_terms / unroll));
       Expr last = exprs().apply(
           Op::eq, {exprs().mod(var(serial_var), period), exprs().sub(period, constant(1))});
-      walked.push_back({If{.condition = last, .uniform = true, .body = merged(sums, true)}});
+      iteration.push_back({If{.condition = last, .uniform = true, .body = merged(sums, true)}});
     }
     out.push_back({Serial{.var = serial_var,
                           .extent = serial_count,
                           .unroll = serial_unroll,
-                          .body = std::move(walked)}});
+                          .body = std::move(iteration)}});
     append(out, merged(sums, false));
   } else {
-    append(out, std::move(walked));
+    append(out, std::move(iteration));
   }
   if (peeled) {
     for (size_t i = 0; i < w.all_steps.size(); ++i) w.all_steps[i] = edge_of[i] >= 0;

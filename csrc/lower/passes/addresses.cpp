@@ -83,10 +83,10 @@ bool leave_loop(KernelIR& kernel, Access access, const For& loop, Body& out, int
 // Returns whether the loop runs over the lanes of a vector. Every other loop variable occurs in the
 // index map.
 bool over_lanes(const KernelIR& kernel, const For& loop) {
-  bool walks = false;
+  bool in_index_map = false;
   for (const LinearAxes& w : kernel.axes)
-    visit(w.index, [&](Expr e) { walks |= e->is_symbol(Symbol::Var) && e->a == loop.var; });
-  return !walks;
+    visit(w.index, [&](Expr e) { in_index_map |= e->is_symbol(Symbol::Var) && e->a == loop.var; });
+  return !in_index_map;
 }
 
 // Returns the index Lets that select the element of a random op: operand 0 of random32 and

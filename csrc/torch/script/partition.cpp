@@ -58,7 +58,7 @@ class Partitioner {
   // Merges producers into their consumers, from the last node upwards, and then groups that read a
   // common tensor. Returns the groups worth keeping.
   std::vector<Node*> run() {
-    while (walk()) {
+    while (visit_all()) {
     }
     if (rules_.siblings) join_siblings();
     std::vector<Node*> kept;
@@ -78,7 +78,7 @@ class Partitioner {
  private:
   // Visits all nodes once. Returns false if every fusable node is in a group. When a producer moves
   // up to its consumers, its other users move behind them, where this traversal already was.
-  bool walk() {
+  bool visit_all() {
     bool found = false;
     for (auto it = block_->nodes().rbegin(); it != block_->nodes().rend();) {
       Node* const n = *it;
