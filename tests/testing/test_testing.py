@@ -1,4 +1,4 @@
-"""fuser/testing.py: batches of definitions, and errors in ULP."""
+"""fuser/testing: batches of definitions, and errors in ULP."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def test_command_warms_and_reads_what_was_compiled(
 def test_the_script_for_all_of_it(tmp_path: Path) -> None:
     """benchmarks/full_table.sh compiles, times and merges all fractions of the table; a second run
     times no case."""
-    script = Path(__file__).parent.parent / "benchmarks" / "full_table.sh"
+    script = Path(__file__).parents[2] / "benchmarks" / "full_table.sh"
     options = ["--tiny", "--device", "cpu", "--samples", "2", "--contenders", "eager,fuser"]
     options += ["--families", "chains", "--case", "chain_of_8 b"]
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
