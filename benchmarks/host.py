@@ -19,8 +19,8 @@ from torch import Tensor
 
 import fuser
 from benchmarks.case import Case, Data
+from benchmarks.families.pointwise import TABLE
 from benchmarks.harness import COMPILE, Call, Setting
-from benchmarks.pointwise import TABLE
 from fuser import DataType, FusionDefinition
 
 _SHAPE = (64, 64)

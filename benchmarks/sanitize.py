@@ -16,7 +16,8 @@ import time
 
 import torch
 
-from benchmarks import (
+from benchmarks.case import Case, Data, Row, error
+from benchmarks.families import (
     channels,
     data_movement,
     elementwise_chains,
@@ -27,7 +28,6 @@ from benchmarks import (
     sums,
     transposes,
 )
-from benchmarks.case import Case, Data, Row, error
 
 bf16, f32, i8 = torch.bfloat16, torch.float32, torch.int8
 

@@ -15,20 +15,22 @@ from benchmarks import __main__ as command
 from benchmarks import (
     compile_scaling,
     contenders,
-    elementwise_chains,
     harness,
     host,
-    pointwise,
     probe,
     ranking,
     report,
-    rows,
     sanitize,
+)
+from benchmarks.case import Bound, Case, Data, Row, case_bytes, error, error_of_norm, moved_bytes
+from benchmarks.families import (
+    TABLES,
+    elementwise_chains,
+    pointwise,
+    rows,
     sums,
     transposes,
 )
-from benchmarks.case import Bound, Case, Data, Row, case_bytes, error, error_of_norm, moved_bytes
-from benchmarks.families import TABLES
 from benchmarks.harness import Setting, measure, run_case
 from fuser.runtime import cubin, toolkit
 

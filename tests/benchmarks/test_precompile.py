@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from benchmarks import __main__ as command
-from benchmarks import pointwise, precompile, report, softmax
+from benchmarks import precompile, report
+from benchmarks.families import pointwise, softmax
 from benchmarks.harness import Setting, run_case
 from benchmarks.precompile import Done, Task
 

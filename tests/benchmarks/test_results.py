@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from benchmarks import __main__ as command
-from benchmarks import compare, plots, pointwise
+from benchmarks import compare, plots
 from benchmarks import results as stored
 from benchmarks.case import Case
-from benchmarks.families import TABLES
+from benchmarks.families import TABLES, pointwise
 
 FILES = sorted(Path(stored.__file__).with_name("results").glob("*/results.json"))
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import pointwise, texts
+from benchmarks import texts
+from benchmarks.families import pointwise
 
 CHOSEN = ["--families", "pointwise", "--case", "swiglu bfloat16"]
 

@@ -13,9 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from benchmarks import contenders, rows
+from benchmarks import contenders
 from benchmarks.case import Bound, Case, Data, Goal, Row, Shape
 from benchmarks.contenders import EPS
+from benchmarks.families import rows
 
 bf16, f32 = torch.bfloat16, torch.float32
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks import (
+from benchmarks.case import Row
+from benchmarks.families import (
     channels,
     data_movement,
     elementwise_chains,
@@ -13,7 +14,6 @@ from benchmarks import (
     sums,
     transposes,
 )
-from benchmarks.case import Row
 
 TABLES: dict[str, tuple[Row, ...]] = {
     "pointwise": pointwise.TABLE,

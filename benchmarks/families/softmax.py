@@ -7,8 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from benchmarks import contenders, rows
+from benchmarks import contenders
 from benchmarks.case import Bound, Case, Data, Goal, Row, Shape, key
+from benchmarks.families import rows
 
 bf16, f32 = torch.bfloat16, torch.float32
 
