@@ -170,12 +170,10 @@ def known_number(op: str, name: str, value: Any) -> Any:
     return value.value
 
 
-def count_over(arg: Tensor, dims: Sequence[int]) -> Any:
-    """Number of elements over `dims`: an int64 Scalar, or 1."""
-    count: Any = 1
-    for d in dims:
-        count = arg.size(d) if isinstance(count, int) else count * arg.size(d)
-    return count
+def count_over(arg: Any, dims: Sequence[int]) -> Any:
+    """Number of elements over `dims`, a product of sizes of `arg`: an int64 Scalar, or 1."""
+    sizes = [arg.size(d) for d in dims]
+    return functools.reduce(operator.mul, sizes) if sizes else 1
 
 
 # Exceptions of Python and of the bindings for arguments of wrong types.

@@ -195,19 +195,19 @@ class Composites(Primitives):
     @unary
     def elu(self, x: Operand, alpha: float = 1.0) -> Any:
         """x if x > 0, otherwise alpha * (exp(x) - 1). Clevert et al. (2015)."""
-        return _exponential_unit(self, x, alpha, 1.0, 1.0)
+        return exponential_unit(self, x, alpha, 1.0, 1.0)
 
     @unary
     def celu(self, x: Operand, alpha: float = 1.0) -> Any:
         """x if x > 0, otherwise alpha * (exp(x / alpha) - 1). Barron (2017)."""
-        return _exponential_unit(self, x, alpha, 1.0, 1.0 / alpha)
+        return exponential_unit(self, x, alpha, 1.0, 1.0 / alpha)
 
     @unary
     def selu(self, x: Operand) -> Any:
         """elu with the scale and alpha that preserve mean 0 and variance 1. Klambauer et al.
         (2017).
         """
-        return _exponential_unit(self, x, _SELU_ALPHA, _SELU_SCALE, 1.0)
+        return exponential_unit(self, x, _SELU_ALPHA, _SELU_SCALE, 1.0)
 
     @unary
     def hardshrink(self, x: Operand, lambd: float = 0.5) -> Any:
@@ -282,8 +282,9 @@ def _whole(ops: Composites, bound: Any, least: float) -> Any:
     return int(bound) if whole else None
 
 
-def _exponential_unit(ops: Composites, x: Operand, alpha: float, scale: float, rate: float) -> Any:
+def exponential_unit(ops: Any, x: Any, alpha: float, scale: float, rate: float) -> Any:
     """scale * x if x > 0, otherwise scale * alpha * (exp(rate * x) - 1)."""
-    inner = x if rate == 1.0 else ops.mul(x, rate)
-    positive = x if scale == 1.0 else ops.mul(x, scale)
+    known = int, float  # a run-time scalar is not compared
+    inner = x if isinstance(rate, known) and rate == 1 else ops.mul(x, rate)
+    positive = x if isinstance(scale, known) and scale == 1 else ops.mul(x, scale)
     return ops.where(ops.gt(x, 0.0), positive, ops.mul(ops.expm1(inner), alpha * scale))

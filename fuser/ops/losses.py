@@ -11,7 +11,7 @@ from fuser._core import DataType, Tensor
 from fuser.arguments import defined
 from fuser.errors import ShapeError, UserError
 from fuser.ops.methods import composed
-from fuser.ops.reductions import Reductions
+from fuser.ops.reductions import Reductions, shifted
 
 
 @composed
@@ -54,9 +54,8 @@ class Losses(Reductions):
         rank = logits.ndim if probabilities else logits.ndim - 1
         _check("cross_entropy", logits, target, reduction, rank)
         dim = 1 if logits.ndim > 1 else 0
-        largest = self.max(logits, dim, True, logits.dtype().compute, identity=True)
-        distance = self.sub(logits, largest)
-        log_total = self.log(self.sum(self.exp(distance), dim, True))
+        largest, distance, total = shifted(self, logits, [dim], logits.dtype().compute)
+        log_total = self.log(total)
         count = logits.size(dim)
         if probabilities:
             if label_smoothing > 0:

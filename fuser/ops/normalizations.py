@@ -6,6 +6,7 @@ units in the last place of float32 at max(|y|, 1), scaled by |weight|.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import fuser._core as _core
 from fuser._core import Scalar, Tensor
@@ -80,19 +81,7 @@ class Normalizations(Reductions):
         """
         _floating("group_norm", x)
         _ranked("group_norm", x)
-        grouped = self.split_dim(x, 1, [num_groups, -1])
-        y, mean, _, rstd = _standardized(self, grouped, list(range(2, grouped.ndim)), eps)
-
-        def per_group(parameter: Tensor | None) -> Tensor | None:
-            if parameter is None:
-                return None
-            places = [d not in (1, 2) for d in range(grouped.ndim)]
-            # Use the size scalars of x, so that the result has them too.
-            sizes = [grouped.size(1), grouped.size(2)]
-            return self.broadcast(self.split_dim(parameter, 0, sizes), places)
-
-        y = _scaled(self, y, per_group(weight), per_group(bias))
-        return self.merge_dims(y, 1, x.size(1)), mean, rstd
+        return group_norm_of(self, x, num_groups, weight, bias, eps)
 
     def batch_norm(
         self,
@@ -200,16 +189,36 @@ def _inner_dims(
     return inner
 
 
-def _scaled(ops: Normalizations, y: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+def group_norm_of(
+    ops: Any, x: Any, num_groups: Any, weight: Any, bias: Any, eps: Any
+) -> tuple[Any, Any, Any]:
+    """The results of group_norm(), whose arguments are valid.
+
+    ops: fd.ops, or its counterpart for tensors of torch (fuser/adapters/aten/torch_ops.py).
+    """
+    grouped = ops.split_dim(x, 1, [num_groups, -1])
+    y, mean, _, rstd = _standardized(ops, grouped, list(range(2, grouped.ndim)), eps)
+
+    def per_group(parameter: Any) -> Any:
+        if parameter is None:
+            return None
+        places = [d not in (1, 2) for d in range(grouped.ndim)]
+        # Use the size scalars of x, so that the result has them too.
+        sizes = [grouped.size(1), grouped.size(2)]
+        return ops.broadcast(ops.split_dim(parameter, 0, sizes), places)
+
+    y = _scaled(ops, y, per_group(weight), per_group(bias))
+    return ops.merge_dims(y, 1, x.size(1)), mean, rstd
+
+
+def _scaled(ops: Any, y: Any, weight: Any, bias: Any) -> Any:
     """y * weight + bias; both are optional and broadcast."""
     if weight is not None:
         y = ops.mul(y, weight)
     return y if bias is None else ops.add(y, bias)
 
 
-def _standardized(
-    ops: Normalizations, x: Tensor, dims: Sequence[int], eps: Scalar | Number
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def _standardized(ops: Any, x: Any, dims: Sequence[int], eps: Any) -> tuple[Any, Any, Any, Any]:
     """Returns (x - mean) * rstd, and without `dims`: the mean, the sum of (x - mean)^2, and rstd =
     1 / sqrt(variance + eps).
     """
@@ -228,14 +237,18 @@ def _ranked(op: str, x: Tensor) -> None:
         )
 
 
+def moving_average(ops: Any, running: Any, value: Any, momentum: Any) -> Any:
+    """(1 - momentum) * running + momentum * value."""
+    return ops.add(ops.mul(running, ops.sub(1.0, momentum)), ops.mul(value, momentum))
+
+
 def _track(
     ops: Normalizations, running: Tensor | None, value: Tensor, momentum: Scalar | Number
 ) -> None:
-    """running = (1 - momentum) * running + momentum * value, in place."""
+    """Updates a running statistic in place."""
     if running is None:
         return
-    kept = ops.mul(running, ops.sub(1.0, momentum))
-    moved = ops.add(kept, ops.mul(value, momentum))
+    moved = moving_average(ops, running, value, momentum)
     if moved.dtype() != running.dtype():
         moved = ops.cast(moved, running.dtype())
     _core.add_output(ops._builder, moved, running)

@@ -141,7 +141,8 @@ class Reductions(Primitives):
         over no elements or only -inf, inf if an element is inf.
         """
         which = _which("logsumexp", arg, dims)
-        largest, _, total = _shifted(self, _as_float(self, arg), which)
+        x = _as_float(self, arg)
+        largest, _, total = shifted(self, x, which, x.dtype().compute)
         # An infinite maximum is the result; its difference to itself is NaN.
         result: Tensor = self.where(
             self.isinf(largest), largest, self.add(largest, self.log(total))
@@ -154,13 +155,14 @@ class Reductions(Primitives):
         place.
         """
         x = _as_float(self, x, dtype)
-        _, distance, total = _shifted(self, x, _normalized_dim("softmax", x, dim))
-        return _narrowed(self, self.mul(self.exp(distance), self.reciprocal(total)), dtype)
+        which = _normalized_dim("softmax", x, dim)
+        return _narrowed(self, softmax_over(self, x, which, x.dtype().compute), dtype)
 
     def log_softmax(self, x: Tensor, dim: int, dtype: Any = None) -> Tensor:
         """log(softmax(x, dim, dtype)) as (x - max) - log(sum(exp(x - max)))."""
         x = _as_float(self, x, dtype)
-        _, distance, total = _shifted(self, x, _normalized_dim("log_softmax", x, dim))
+        which = _normalized_dim("log_softmax", x, dim)
+        _, distance, total = shifted(self, x, which, x.dtype().compute)
         return _narrowed(self, self.sub(distance, self.log(total)), dtype)
 
 
@@ -217,11 +219,20 @@ def _norm_of_run(
     return ops.where(ops.isinf(p), extreme, root)
 
 
-def _shifted(ops: Reductions, x: Tensor, which: list[int]) -> tuple[Tensor, Tensor, Tensor]:
+def softmax_over(ops: Any, x: Any, which: list[int], compute: Any) -> Any:
+    """exp(x - max) / sum(exp(x - max)) over `which` in the type `compute`; divides once per row.
+
+    ops: fd.ops, or its counterpart for tensors of torch (fuser/adapters/aten/torch_ops.py).
+    """
+    _, distance, total = shifted(ops, x, which, compute)
+    return ops.mul(ops.exp(distance), ops.reciprocal(total))
+
+
+def shifted(ops: Any, x: Any, which: list[int], compute: Any) -> tuple[Any, Any, Any]:
     """Returns the maximum over `which`, x minus the maximum, and the sum of the exponentials of the
     difference. The reduced dims stay, of size 1.
     """
-    largest = ops.max(x, which, True, x.dtype().compute, identity=True)
+    largest = ops.max(x, which, True, compute, identity=True)
     distance = ops.sub(x, largest)
     return largest, distance, ops.sum(ops.exp(distance), which, True)
 

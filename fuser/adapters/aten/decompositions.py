@@ -19,9 +19,12 @@ from torch.fx.experimental.symbolic_shapes import guard_or_false, statically_kno
 
 from fuser.adapters.aten import foreach, quantization, unfold
 from fuser.adapters.aten.table import row
+from fuser.adapters.aten.torch_ops import TorchOps
 from fuser.adapters.aten.unfold import is_channels_last
 from fuser.adapters.graph.gemm_padding import is_worth_padding, rounded
 from fuser.adapters.torch_compat import channel_shuffle, get_decompositions, suggest_memory_format
+from fuser.ops.normalizations import group_norm_of
+from fuser.ops.reductions import softmax_over
 
 # Op packets; overloads with their own row are not decomposed.
 _BROKEN_UP = [
@@ -103,33 +106,23 @@ def _native_group_norm(
     eps: float,
 ) -> tuple[Tensor, ...]:
     """(result, mean, rstd); the result has the layout of x."""
-    del samples, rest
-    dtype = torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
-    sizes = (x.shape[0], groups, channels // groups, *x.shape[2:])
-    grouped = x.view(sizes).to(dtype)
-    var, mean = torch.var_mean(grouped, list(range(2, grouped.ndim)), correction=0, keepdim=True)
-    rstd = torch.rsqrt(var + eps)
-    y = (grouped - mean) * rstd
-    each = (1, groups, channels // groups, *(1 for _ in range(x.ndim - 2)))
-    if weight is not None:
-        y = y * weight.view(each)
-    if bias is not None:
-        y = y + bias.view(each)
-    statistics = (
-        t.flatten(1).to(x.dtype if weight is None else weight.dtype) for t in (mean, rstd)
-    )
-    return y.flatten(1, 2).to(x.dtype), *statistics
+    del samples, channels, rest
+    y, *statistics = group_norm_of(TorchOps(), _wide(x), groups, weight, bias, eps)
+    dtype = x.dtype if weight is None else weight.dtype
+    return y.to(x.dtype), *(t.to(dtype) for t in statistics)
 
 
 def _softmax(x: Tensor, dim: int, half_to_float: bool) -> Any:
-    """Divides once per row, as Ops.softmax does; torch's version divides once per element."""
+    """Divides once per row; torch's version divides once per element."""
     if x.ndim and not guard_or_false(x.shape[dim] > 0):
         return NotImplemented
-    dtype = torch.float32 if x.dtype in (torch.float16, torch.bfloat16) else x.dtype
-    wide = x.contiguous().to(dtype)
-    powers = torch.exp(wide - torch.amax(wide, dim, keepdim=True))
-    result = powers * torch.reciprocal(powers.sum(dim, keepdim=True))
+    result = softmax_over(TorchOps(), _wide(x.contiguous()), [dim], None)
     return result if half_to_float else result.to(x.dtype)
+
+
+def _wide(x: Tensor) -> Tensor:
+    """x in its compute type."""
+    return x.to(torch.float32) if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def _addmm(bias: Tensor, a: Tensor, b: Tensor, *, beta: Any = 1, alpha: Any = 1) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 from fuser import DataType, Tensor, Unsupported
 from fuser.adapters.aten.emitter import Emitter, known
 from fuser.arguments import count_over
+from fuser.ops.normalizations import moving_average
 
 Row = Callable[..., Any]
 Mask = Sequence[bool]
@@ -285,10 +286,8 @@ def _given_statistics(
 
 
 def _moved(e: Emitter, running: Tensor, value: Tensor, momentum: float) -> Tensor:
-    """(1 - momentum) * running + momentum * value."""
-    ops = e.ops
-    kept = ops.mul(e.wide(running), 1.0 - momentum)
-    return e.same(ops.add(kept, ops.mul(value, momentum)), running)
+    """The new running statistic, in the dtype of the old one."""
+    return e.same(moving_average(e.ops, e.wide(running), value, momentum), running)
 
 
 def _native_batch_norm(

@@ -10,6 +10,7 @@ from fuser import DataType, Scalar, Tensor, Unsupported
 from fuser.adapters.aten import special
 from fuser.adapters.aten.emitter import Emitter, Numbers, known
 from fuser.arguments import as_dtype
+from fuser.ops.composites import exponential_unit
 
 Row = Callable[..., Any]
 
@@ -331,15 +332,8 @@ def _activation(op: str) -> Row:
 
 
 def _elu(e: Emitter, x: Tensor, alpha: Any = 1, scale: Any = 1, input_scale: Any = 1) -> Tensor:
-    ops = e.ops
     return e.pointwise(
-        lambda v: ops.where(
-            ops.gt(v, 0.0),
-            ops.mul(v, scale),
-            ops.mul(ops.expm1(ops.mul(v, input_scale)), alpha * scale),
-        ),
-        x,
-        rule="float",
+        lambda v: exponential_unit(e.ops, v, alpha, scale, input_scale), x, rule="float"
     )
 
 
