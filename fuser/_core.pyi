@@ -1,6 +1,6 @@
 # The C++ core, typed in part: classes that users hold, and functions that build definitions.
-# tests/test_stubs.py compares the declarations with the module. All other functions are untyped
-# here, because typed Python functions wrap them.
+# tests/repository/test_stubs.py compares the declarations with the module. All other functions are
+# untyped here, because typed Python functions wrap them.
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 

@@ -1,9 +1,10 @@
 """Torch's internal APIs, i.e. names with a leading underscore: the only module that names them.
 
-A release of torch may change internal APIs without notice (tests/test_layers.py keeps them here).
-Each line states the API, the releases that have it, and its meaning. The first group is in modules
-that `import torch` loads. The second group is loaded at the first use of a name: Dynamo, Inductor
-and sympy are slow to import, and fuser works without the AOT cache if torch lacks its APIs.
+A release of torch may change internal APIs without notice; tests/repository/test_layers.py keeps
+them here. Each line states the API, the releases that have it, and its meaning. The first group is
+in modules that `import torch` loads. The second group is loaded at the first use of a name: Dynamo,
+Inductor and sympy are slow to import, and fuser works without the AOT cache if torch lacks its
+APIs.
 """
 # ruff: noqa: F401
 # mypy: implicit-reexport

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("mypy")
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 MODULES = ("fuser._core", "fuser._torch", "fuser.ops.elementwise")
 # Torch and numpy are left untyped, because reading their types takes a minute.
 CONFIG = f"""\
@@ -65,7 +65,7 @@ def mypy(folder: Path, code: str, *arguments: str) -> subprocess.CompletedProces
 def test_stubs_agree_with_the_modules(tmp_path: Path) -> None:
     # Import torch first: _torch needs its libraries.
     code = "import sys, torch; from mypy.stubtest import main; sys.exit(main())"
-    allowed = ("--allowlist", "tests/stubtest_allowlist.txt", "--ignore-missing-stub")
+    allowed = ("--allowlist", "tests/repository/stubtest_allowlist.txt", "--ignore-missing-stub")
     done = mypy(tmp_path, code, *MODULES, *allowed, "--mypy-config-file")
     assert done.returncode == 0, done.stdout + done.stderr
 

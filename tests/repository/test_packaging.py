@@ -6,7 +6,7 @@ import sys
 import tarfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("csrc", "fuser", "tests", "benchmarks", "examples")
 # Outputs of a build or a run, and files that only a checkout needs.
 OTHERS = ("*.so", "*.pyc", "__pycache__", "device", "results")

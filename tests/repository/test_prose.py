@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 # Occurrences allowed per 1,000 words; a single one is allowed in any area.
 LIMITS = {"openers": 1.0, "what": 1.0, "pronouns": 2.0}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 ID = r'"([a-z][a-z0-9]*(?:-[a-z0-9]+)+)"'
 
 # Patterns of rule ids in C++ and Python sources.

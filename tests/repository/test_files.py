@@ -4,7 +4,7 @@ import ast
 import re
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("csrc", "fuser", "tests", "benchmarks", "examples", ".ci")
 SUFFIXES = {".cpp", ".h", ".cuh", ".def", ".py", ".pyi", ".md", ".toml", ".txt", ".cu", ""}
 
