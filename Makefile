@@ -1,5 +1,6 @@
 # make demo    set up, build, run examples/quickstart.py
 # make test    set up, build, run the tests                 TESTS="tests/ir -k add"  JOBS=4
+# make test-cpu  the part of them that runs on CPU kernels  CPU_TESTS="tests/ops"
 # make build   set up, build into fuser/ of this checkout
 # make lint    ruff, mypy, clang-format 14 where installed  make clean
 # make docs    the documents and the API reference as a site in build/site
@@ -13,6 +14,8 @@ VENV ?= .venv
 PYTHON ?= python3
 TORCH := 2.13.0
 TESTS ?= tests
+# Tests of values, which run on CPU kernels too.
+CPU_TESTS ?= tests/ops tests/torch tests/test_definition.py tests/test_hard_fusions.py
 # Number of pytest-xdist workers, if it is installed. A file runs on one worker, which compiles its
 # kernels in one batch; more than 8 workers gain little.
 JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n > 8 ? 8 : n)))
@@ -20,7 +23,7 @@ JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n > 8 ? 8 : n)))
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: build demo test lint docs sanitize odr clean
+.PHONY: build demo test test-cpu lint docs sanitize odr clean
 
 ifeq ($(strip $(VENV)),)
 py := $(PYTHON)
@@ -46,9 +49,12 @@ demo: build
 	PYTHONPATH=$(CURDIR) $(py) examples/quickstart.py
 
 # One torch thread per worker: more threads would compete for the cores.
+parallel = $$($(py) -c 'import importlib.util as u; print("-n $(JOBS) --dist loadfile" if u.find_spec("xdist") else "")')
 test: build
-	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(py) -m pytest $(TESTS) \
-	  $$($(py) -c 'import importlib.util as u; print("-n $(JOBS) --dist loadfile" if u.find_spec("xdist") else "")')
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(py) -m pytest $(TESTS) $(parallel)
+
+test-cpu: build
+	FUSER_HOST_ARCH=0 OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(py) -m pytest $(CPU_TESTS) $(parallel)
 
 # Exclude kernel texts (csrc/device), which are formatted by hand. Require clang-format 14, because
 # releases format differently.

@@ -23,8 +23,8 @@ if not _IS_WORKER:
     os.environ["FUSER_CACHE_DIR"] = tempfile.mkdtemp(prefix="fuser-test-cache-")
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.mkdtemp(prefix="fuser-test-torch-")
 
-# Most tests on CPU tensors are tests of plans for GPUs. FUSER_HOST_ARCH=0 runs the same tests on
-# CPU kernels.
+# Most tests on CPU tensors are tests of plans for GPUs. `make test-cpu` repeats tests of
+# values with FUSER_HOST_ARCH=0, the default, on CPU kernels.
 os.environ.setdefault("FUSER_HOST_ARCH", "80")
 
 # Set before importing torch, which reads it once.
@@ -108,6 +108,12 @@ def rng(request: pytest.FixtureRequest) -> np.random.Generator:
     seed = request.config.option.seed
     print(f"seed {seed}: repeat with --seed={seed}")
     return np.random.default_rng([seed, zlib.crc32(request.node.nodeid.encode())])
+
+
+@pytest.fixture
+def gpu_plans(set_option: Callable[[str, object], None]) -> None:
+    """CPU tensors run emulated kernels of GPUs: the test reads plans, texts or counts of them."""
+    set_option("FUSER_HOST_ARCH", 80)
 
 
 @pytest.fixture

@@ -293,7 +293,7 @@ def test_inputs_that_do_not_fit(inputs: list[Any], kind: type[UserError]) -> Non
     assert fd.execute(INPUTS)[0].shape == (5, 8)
 
 
-def test_plans() -> None:
+def test_plans(gpu_plans: None) -> None:
     fd = bias_gelu()
     (expected,) = fd.execute(INPUTS)
     plan = fd.plan(INPUTS)
@@ -337,7 +337,7 @@ def test_options_of_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---- inspecting
 
 
-def test_cuda_code() -> None:
+def test_cuda_code(gpu_plans: None) -> None:
     fd = bias_gelu()
     with pytest.raises(UserError) as caught:
         fd.last_cuda_code()
@@ -351,7 +351,7 @@ def test_cuda_code() -> None:
     assert "#define KERNEL" in whole
 
 
-def test_printing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_printing(gpu_plans: None, capsys: pytest.CaptureFixture[str]) -> None:
     fd = bias_gelu()
     fd.fusion.print_math()
     assert capsys.readouterr().out == repr(fd) + "\n"

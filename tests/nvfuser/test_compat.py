@@ -103,6 +103,7 @@ def test_refusals(use: Callable[[], Any], rule: str) -> None:
 # ---- arguments of execute()
 
 
+@pytest.mark.usefixtures("gpu_plans")
 def test_debug_output(set_option: Callable[[str, str], None]) -> None:
     fd = Doubled(X, factor=2.125)  # a new kernel: a cached one would not be dumped
     with pytest.raises(UserError) as caught:
@@ -140,6 +141,7 @@ def test_arguments_that_there_are_not() -> None:
         FusionDefinition(name="x")  # type: ignore[call-arg]
 
 
+@pytest.mark.usefixtures("gpu_plans")
 def test_scheduled_ir() -> None:
     fd = Doubled(X)
     fd.execute([X])

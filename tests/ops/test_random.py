@@ -322,6 +322,7 @@ def alone(ops: Any, x: Any, row: Any) -> Any:
     return x
 
 
+@pytest.mark.usefixtures("gpu_plans")
 @pytest.mark.parametrize("beside", [alone, scaled, softmax])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_lanes_share_a_call(beside: Callable[..., Any], dtype: torch.dtype) -> None:
@@ -445,6 +446,7 @@ def test_dropout_1() -> None:
     assert caught.value.rule == "dropout-1"
 
 
+@pytest.mark.usefixtures("gpu_plans")
 @pytest.mark.parametrize("dtype", [DataType.Float, DataType.Double])
 def test_nvrtc_compiles_it(dtype: DataType) -> None:
     with FusionDefinition() as fd:

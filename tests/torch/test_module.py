@@ -104,6 +104,7 @@ def test_an_error_of_a_protocol_method() -> None:
         fd.execute([X, Broken()])
 
 
+@pytest.mark.usefixtures("gpu_plans")
 def test_plans_as_mappings() -> None:
     executor = scaled(2.0).fec.executor
     (plan,) = executor.plans([X])
@@ -132,6 +133,7 @@ def test_compile_batch_that_fails_builds_nothing() -> None:
     assert fuser.cache_info().kernels_compiled == before.kernels_compiled
 
 
+@pytest.mark.usefixtures("gpu_plans")
 def test_log(capfd: pytest.CaptureFixture[str], set_option: Callable[[str, object], None]) -> None:
     fd = scaled(2.0)
     fd.execute([X])

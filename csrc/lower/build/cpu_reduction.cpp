@@ -30,8 +30,7 @@ void Builder::find_products() {
 bool Builder::rounds(ValueId v) const {
   const auto& r = std::get<Reduced>(values()[v].how);
   const Kind kind = kind_of(r.compute);
-  return (r.op == ReduceOp::sum || r.op == ReduceOp::prod) &&
-         (kind == Kind::Float || kind == Kind::Complex);
+  return !row(r.op).selects() && (kind == Kind::Float || kind == Kind::Complex);
 }
 
 void Builder::make_states() {
