@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -100,6 +101,31 @@ def test_reduced_axes_are_ordered_as_they_lie_in_memory() -> None:
     assert order(x.transpose(1, 2), [1]) == ([0, 1, 2], [2], [0, 1])
     assert order(x.permute(2, 1, 0), [2]) == ([2, 1, 0], [2], [0, 1])
     assert order(x, [0, 1, 2]) == ([0, 1, 2], [0, 1, 2], [])
+
+
+def test_images_that_grow_or_are_joined_are_ordered_as_they_lie_in_memory() -> None:
+    """Channels-last images whose channels are joined, sliced or repeated along rows and columns:
+    the channels are innermost."""
+    last = torch.channels_last
+    x = X[:64].view(1, 4, 4, 4).contiguous(memory_format=last)
+
+    def innermost(write: Callable[[Any, Any, Any], Any], other: Tensor) -> str:
+        fd = FusionDefinition()
+        t, u = fd.from_pytorch(x), fd.from_pytorch(other)
+        fd.add_output(write(fd.ops, t, u), stride_order=[3, 0, 2, 1])
+        (problem,) = Grouped(fd, [x, other]).problems()
+        (store,) = [a for a in problem["accesses"] if a["store"]]
+        return str(store["strides"][problem["order"][-1]])
+
+    def twice(ops: Any, t: Any) -> Any:
+        wide = ops.expand(ops.reshape(t, [1, 4, 4, 1, 4, 1]), [1, 4, 4, 2, 4, 2])
+        return ops.reshape(wide, [1, 4, 8, 8])
+
+    large = X[:256].view(1, 4, 8, 8).contiguous(memory_format=last)
+    assert innermost(lambda ops, t, u: ops.cat([t, u], 1), x) == "1"
+    assert innermost(lambda ops, t, u: twice(ops, t * u), x) == "1"
+    assert innermost(lambda ops, t, u: ops.cat([twice(ops, t), u], 1), large) == "1"
+    assert innermost(lambda ops, t, u: ops.slice(t * u, [0, 1, 0, 1], [1, 4, 3, 4]), x) == "1"
 
 
 def test_small_operands_do_not_decide_how_a_row_is_walked() -> None:

@@ -24,20 +24,25 @@ std::vector<Expr> input_strides(Exprs& exprs, const Tensor& tensor, int input,
 
 namespace {
 
-// Returns the axes of a coordinate that is an axis, or a sum over axes as merged dims produce. The
-// axes are outermost first: an outer axis is multiplied by more sizes.
+bool adds(Expr e) {
+  return e->kind == ExprNode::Kind::Apply && (e->op == Op::add || e->op == Op::sub);
+}
+
+// Returns the axes of a coordinate that is an axis, or a sum over axes as merged dims, slices and
+// parts of a cat produce. The axes are outermost first: an outer axis is multiplied by more sizes.
 std::vector<AxisId> axes_in(Expr coordinate) {
   std::vector<AxisId> out;
   if (coordinate->is_symbol(Symbol::Axis)) return {coordinate->a};
-  if (coordinate->kind != ExprNode::Kind::Apply || coordinate->op != Op::add) return out;
+  if (!adds(coordinate)) return out;
   std::vector<std::pair<int, AxisId>> found;  // number of factors that multiply the axis
   std::vector<std::pair<Expr, int>> open{{coordinate, 0}};
   while (!open.empty()) {
     const auto [e, factors] = open.back();
     open.pop_back();
     if (e->is_symbol(Symbol::Axis)) found.emplace_back(factors, e->a);
-    if (e->kind != ExprNode::Kind::Apply || (e->op != Op::add && e->op != Op::mul)) continue;
-    for (Expr x : e->operands()) open.emplace_back(x, factors + (e->op == Op::mul));
+    const bool scales = e->kind == ExprNode::Kind::Apply && e->op == Op::mul;
+    if (!adds(e) && !scales) continue;
+    for (Expr x : e->operands()) open.emplace_back(x, factors + scales);
   }
   std::stable_sort(found.begin(), found.end(),
                    [](const auto& x, const auto& y) { return x.first > y.first; });
@@ -258,6 +263,12 @@ struct Maker {
         tellers.insert(tellers.begin(),
                        ranks_by_axis(s.at, layouts[fusion.outputs[s.output].alias].order,
                                      static_cast<int>(p.refined.axes.size())));
+    // Results decide about axes that no read determines, as those of an upsampled image.
+    for (const Store& s : p.refined.stores)
+      if (const auto known = orders.find(s.output);
+          !p.reduced && known != orders.end() && !stored_in_place(s))
+        tellers.push_back(
+            ranks_by_axis(s.at, known->second, static_cast<int>(p.refined.axes.size())));
     const auto told = [](const std::vector<int>& ranks) {
       return std::count_if(ranks.begin(), ranks.end(), [](int r) { return r >= 0; });
     };
