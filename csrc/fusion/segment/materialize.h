@@ -24,6 +24,12 @@ std::vector<const ir::Tensor*> dead_reductions(const Refined& r);
 // the set that is farther from the output.
 std::vector<const ir::Tensor*> incompatible_reductions(const KernelBuilder& group);
 
+// Returns values that vary over fewer axes than the kernel and cost more time than their bytes; the
+// kernel would compute each again along the missing axes.
+std::vector<const ir::Tensor*> costly_broadcasts(KernelBuilder& group, const ir::Tensor* root);
+// By tensor: True if costly_broadcasts() may find values for its kernel. Known from shapes alone.
+std::vector<bool> may_repeat(const FusionGraph& graph);
+
 // If the kernel exceeds 1/part of the limits, splits its values into ranges at the cheapest live
 // sets and returns the tensors to materialize between them. Every range fits, so the work is linear
 // in the number of values.

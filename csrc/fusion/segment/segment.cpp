@@ -37,8 +37,9 @@ struct Segmenter {
   std::vector<int> level{};                                        // by output; -1: in no group yet
   // Tensors that every kernel reads: a kernel would be too large, or rematerialize for too long.
   std::set<int> large{};
-  std::set<int> library{};                     // tensors that library calls compute
-  std::vector<bool> everywhere{};              // by tensor: True if it is in `large` or `library`
+  std::set<int> library{};         // tensors that library calls compute
+  std::vector<bool> everywhere{};  // by tensor: True if it is in `large` or `library`
+  const std::vector<bool> repeats = may_repeat(graph);
   std::set<int> results{};                     // tensors that are stored in any case
   std::map<int, std::set<int>> stored_with{};  // by tensor: tensors that its kernel stores as well
   struct Call {
@@ -152,6 +153,8 @@ struct Segmenter {
     if (refused = stored_instead(group, root); !refused.empty())
       return {refused,
               "earlier kernels compute it too, and recomputation costs more than loading it"};
+    if (refused = costly_broadcasts(group, root); !refused.empty())
+      return {refused, "the kernel would compute it again along the axes that it lacks"};
     return {over_budget(group, root, rematerializes(group) ? 2 : 1),
             "a kernel has at most 512 values, 8192 issue slots per element and 96 tensors"};
   }
@@ -353,7 +356,7 @@ struct Segmenter {
       const Tensor* t = fusion.outputs[output].tensor;
       if (level[output] >= 0) {
         open.pop_back();
-      } else if (!graph.waits[t->id] && graph.cost[t->id] <= max_buffers / 2) {
+      } else if (!graph.waits[t->id] && !repeats[t->id] && graph.cost[t->id] <= max_buffers / 2) {
         place(output, 0, nullptr);
       } else if (is_stored_by_call(output)) {
         const size_t before = open.size();
