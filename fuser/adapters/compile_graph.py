@@ -12,6 +12,7 @@ from torch import fx
 
 from fuser.adapters.autograd.aot_bypass import note_half
 from fuser.adapters.autograd.aot_metadata import Facts, facts_now, strides_now
+from fuser.adapters.graph.freezing import refreshing
 from fuser.adapters.graph.pipeline import GRAPH_PASSES, GraphState, kept_for_backward, run
 from fuser.adapters.graph.views import memory_of, owner_of
 from fuser.adapters.nodes import results_of, tensor_of
@@ -34,11 +35,15 @@ class Options:
     autotune    the first run of each region on a GPU times some plans of its kernels on its own
                 arguments, as fuser.autotune does, and stores the fastest, on disk too; the CPU
                 runs the default plans
+    freezing    an inference graph (without gradients) keeps values that depend on parameters alone:
+                casts, layouts, folded norms. A call compares the parameters' addresses and versions
+                and computes the values again after a change, except one through `.data`
     """
 
     min_nodes: int = 2
     cudagraphs: bool = False
     autotune: bool = False
+    freezing: bool = False
 
 
 def compile_graph(
@@ -69,7 +74,7 @@ def compile_graph(
     if options.cudagraphs:
         from fuser.adapters.autograd.cudagraphs import captured  # imports half of Inductor
 
-        return captured(call, module, name, facts)
+        return refreshing(captured(call, module, name, facts), module.graph)
     note_half(name, module.graph, call, facts, loaded)
     return call
 
@@ -80,7 +85,8 @@ def _regions(
     """Partitions the graph into regions, and rewrites views, slices and layouts for them."""
     # replay of a CUDA graph needs the recorded arguments unchanged
     may_donate = not options.cudagraphs
-    state = GraphState(graph, inputs, name, facts, options.min_nodes, may_donate)
+    freezing = options.freezing and name == "inference"
+    state = GraphState(graph, inputs, name, facts, options.min_nodes, may_donate, freezing)
     run(GRAPH_PASSES, state)
     return state.parts
 

@@ -42,15 +42,16 @@ def _is_faster(node: fx.Node) -> bool:
     if bias is not None and (bias.ndim != 1 or bias.shape[0] != b.shape[1]):
         return False
     large = prod((*a.shape, b.shape[1])) >= _LARGE
-    return large and torch.backends.mkldnn.enabled and prefers_onednn()
+    return bool(large and torch.backends.mkldnn.enabled and prefers_onednn())
 
 
 @cache
 def prefers_onednn() -> bool:
     """True if MKL has no AVX-512 kernels for this processor, and oneDNN has."""
+    libraries: Any = torch.backends
     return (
-        torch.backends.mkl.is_available()
-        and torch.backends.mkldnn.is_available()
+        libraries.mkl.is_available()
+        and libraries.mkldnn.is_available()
         and torch.backends.cpu.get_cpu_capability() == "AVX512"
         and _vendor() not in ("GenuineIntel", "")
     )
@@ -75,7 +76,7 @@ def _replace(graph: fx.Graph, node: fx.Node) -> None:
     with graph.inserting_before(node):
         weight: Any = graph.call_function(torch.ops.aten.permute.default, (node.args[at_b], [1, 0]))
         weight.meta["val"] = computed(weight)
-        args = (node.args[at_a], weight, bias, "none", [], "")
+        args: Any = (node.args[at_a], weight, bias, "none", [], "")
         product = graph.call_function(torch.ops.mkldnn._linear_pointwise.default, args)
     product.meta = dict(node.meta)
     node.replace_all_uses_with(product)

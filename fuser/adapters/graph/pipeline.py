@@ -27,6 +27,7 @@ from fuser.adapters.graph.dense_views import replace_dense_strided_views
 from fuser.adapters.graph.donation import take_memory
 from fuser.adapters.graph.eager_strides import correct_strides
 from fuser.adapters.graph.empty_parts import drop_empty_parts
+from fuser.adapters.graph.freezing import freeze
 from fuser.adapters.graph.layouts import lay_out_for_readers, write_slices_apart, write_without_gaps
 from fuser.adapters.graph.mutation import final_writes
 from fuser.adapters.graph.one_hot import sum_one_place
@@ -81,6 +82,7 @@ class GraphState:
     facts       AOT metadata
     min_nodes   minimum ops of a region
     may_donate  True if a result may overwrite an operand
+    freezing    True if values of parameters are kept between calls
     donated     saved activations that are dead after the backward graph (donated buffers)
     parts       regions
     kept        results that only the backward graph reads
@@ -92,6 +94,7 @@ class GraphState:
     facts: Facts
     min_nodes: int
     may_donate: bool
+    freezing: bool = False
     donated: set[fx.Node] = field(default_factory=set)
     parts: Partition = field(default_factory=lambda: Partition([], {}))
     kept: set[fx.Node] = field(default_factory=set)
@@ -118,6 +121,11 @@ def _find_donated(s: GraphState) -> None:
 def _repeat_by_views(s: GraphState) -> None:
     if s.name == "inference":
         repeat_by_views(s.graph)
+
+
+def _freeze(s: GraphState) -> None:
+    if s.freezing:
+        freeze(s.graph, s.facts.static)
 
 
 def _partition(s: GraphState) -> None:
@@ -288,6 +296,14 @@ GRAPH_PASSES: tuple[Pass[GraphState], ...] = (
         does="replaces chains of views by their source or by one reshape",
         after="views that change the layout only",
         reason="last before partition, whose regions end at views",
+    ),
+    Pass(
+        "freeze",
+        _freeze,
+        before="an inference graph computes values of parameters in each call",
+        does="keeps these values between calls, by one function of the parameters; an option",
+        after="casts, layouts and views of parameters are results of that function",
+        reason="after all rewrites of ops, which add such values; before regions take them",
     ),
     Pass(
         "partition",
