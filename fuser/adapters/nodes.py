@@ -37,6 +37,13 @@ def computed(node: fx.Node, instead: Mapping[fx.Node, torch.Tensor] | None = Non
     return target(*args, **kwargs)
 
 
+def call_node(graph: fx.Graph, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
+    """Adds a call to the graph, with its FakeTensor."""
+    node = graph.call_function(target, args, kwargs)
+    node.meta["val"] = computed(node)
+    return node
+
+
 def specialised(n: int | torch.SymInt) -> int | torch.SymInt:
     """Returns a size as int if tracing specialized its symbol to one number."""
     return int(n.node.expr) if isinstance(n, torch.SymInt) and n.node.expr.is_Integer else n

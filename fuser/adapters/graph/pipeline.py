@@ -27,6 +27,7 @@ from fuser.adapters.graph.dense_views import replace_dense_strided_views
 from fuser.adapters.graph.donation import take_memory
 from fuser.adapters.graph.eager_strides import correct_strides
 from fuser.adapters.graph.empty_parts import drop_empty_parts
+from fuser.adapters.graph.folding import fold_affine_maps
 from fuser.adapters.graph.freezing import freeze
 from fuser.adapters.graph.layouts import lay_out_for_readers, write_slices_apart, write_without_gaps
 from fuser.adapters.graph.mutation import final_writes
@@ -121,6 +122,11 @@ def _find_donated(s: GraphState) -> None:
 def _repeat_by_views(s: GraphState) -> None:
     if s.name == "inference":
         repeat_by_views(s.graph)
+
+
+def _fold_affine_maps(s: GraphState) -> None:
+    if s.freezing:
+        fold_affine_maps(s.graph, s.facts.static)
 
 
 def _freeze(s: GraphState) -> None:
@@ -248,6 +254,14 @@ GRAPH_PASSES: tuple[Pass[GraphState], ...] = (
         does="gives placeholders the strides of the actual inputs",
         after="FakeTensors follow the layouts that the other graph chose",
         reason="before passes that decide by strides",
+    ),
+    Pass(
+        "fold_affine_maps",
+        _fold_affine_maps,
+        before="batch norm is ops after a convolution; the option freezing is on",
+        does="folds maps of channels into weight and bias",
+        after="the folded weight depends on parameters alone",
+        reason="before turn_channels_last, which copies weights",
     ),
     Pass(
         "turn_channels_last",

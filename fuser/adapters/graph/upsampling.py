@@ -16,7 +16,7 @@ import torch
 from torch import fx
 
 from fuser.adapters.graph.sizes import Numbers
-from fuser.adapters.nodes import computed, in_order, is_view, tensor_of
+from fuser.adapters.nodes import call_node, computed, in_order, is_view, tensor_of
 from fuser.adapters.torch_compat import OpOverload, pytree, unset_fake_temporarily
 
 aten = torch.ops.aten
@@ -200,19 +200,19 @@ def _repeated(
 ) -> fx.Node:
     x = source
     for dim in reversed([d for d, t in enumerate(times) if t > 1]):
-        x = _call(graph, aten.unsqueeze.default, x, dim + 1)
-    x = _call(graph, aten.expand.default, x, _split(sizes, times))
-    x = _call(graph, aten.clone.default, x, memory_format=torch.contiguous_format)
+        x = call_node(graph, aten.unsqueeze.default, x, dim + 1)
+    x = call_node(graph, aten.expand.default, x, _split(sizes, times))
+    x = call_node(graph, aten.clone.default, x, memory_format=torch.contiguous_format)
     pairs = zip(sizes, times, strict=True)
-    return _call(graph, aten.view.default, x, [n if t == 1 else n * t for n, t in pairs])
+    return call_node(graph, aten.view.default, x, [n if t == 1 else n * t for n, t in pairs])
 
 
 def _summed(graph: fx.Graph, g: fx.Node, sizes: Sequence[_Size], times: Sequence[int]) -> fx.Node:
     repeats = [d for d, t in enumerate(times) if t > 1]
     if not repeats:  # a sum over no dims would mean a sum over all dims
-        return _call(graph, aten.clone.default, g)
-    x = _call(graph, aten.view.default, g, _split(sizes, times))
-    result = _call(graph, aten.sum.dim_IntList, x, [d + i + 1 for i, d in enumerate(repeats)])
+        return call_node(graph, aten.clone.default, g)
+    x = call_node(graph, aten.view.default, g, _split(sizes, times))
+    result = call_node(graph, aten.sum.dim_IntList, x, [d + i + 1 for i, d in enumerate(repeats)])
     result.meta["val"] = _ordered_like(tensor_of(result), tensor_of(g))
     return result
 
@@ -225,14 +225,14 @@ def _added_up(graph: fx.Graph, g: fx.Node, readers: Mapping[int, list[_Reader]])
         total: fx.Node | None = None
         for places, exist in readers[dim]:
             indices = [*[None] * dim, _held(graph, places, g)]
-            part = _call(graph, aten._unsafe_index.Tensor, x, indices)
+            part = call_node(graph, aten._unsafe_index.Tensor, x, indices)
             if exist is not None:
                 mask = _held(graph, exist, g)
-                mask = _call(graph, aten.view.default, mask, [-1, *[1] * behind])
+                mask = call_node(graph, aten.view.default, mask, [-1, *[1] * behind])
                 kind = {"dtype": tensor_of(g).dtype, "device": tensor_of(g).device}
-                zero = _call(graph, aten.full.default, [], 0, **kind)
-                part = _call(graph, aten.where.self, mask, part, zero)
-            total = part if total is None else _call(graph, aten.add.Tensor, total, part)
+                zero = call_node(graph, aten.full.default, [], 0, **kind)
+                part = call_node(graph, aten.where.self, mask, part, zero)
+            total = part if total is None else call_node(graph, aten.add.Tensor, total, part)
         assert total is not None
         x = total
     return x
@@ -256,9 +256,3 @@ def _ordered_like(value: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     order = sorted(range(other.ndim), key=lambda d: -other.stride()[d])
     inverse = [order.index(d) for d in range(other.ndim)]
     return value.new_empty([value.shape[d] for d in order]).permute(inverse)
-
-
-def _call(graph: fx.Graph, target: Any, *args: Any, **kwargs: Any) -> fx.Node:
-    node = graph.call_function(target, args, kwargs)
-    node.meta["val"] = computed(node)
-    return node
