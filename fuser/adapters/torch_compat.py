@@ -57,6 +57,18 @@ from torch.utils._python_dispatch import (
 reinterpret_tensor: Any = torch._C._dynamo.guards._reinterpret_tensor  # type: ignore[attr-defined]
 
 
+def _onednn(name: str) -> Any:
+    """2.11-2.14: an op of oneDNN, or None in builds of torch without oneDNN."""
+    packet = getattr(torch.ops.mkldnn, name, None)
+    return None if packet is None else packet.default
+
+
+linear_pointwise = _onednn("_linear_pointwise")
+convolution_pointwise = _onednn("_convolution_pointwise")
+reorder_linear_weight = _onednn("_reorder_linear_weight")
+reorder_convolution_weight = _onednn("_reorder_convolution_weight")
+
+
 def forward_ad_level() -> int:
     """2.11-2.14: torch.autograd.forward_ad._current_level, negative outside of dual levels."""
     return torch.autograd.forward_ad._current_level

@@ -19,6 +19,7 @@ from torch import fx
 from fuser.adapters.graph.gemm_padding import PRODUCTS
 from fuser.adapters.graph.views import has_numbers
 from fuser.adapters.nodes import computed, tensor_of
+from fuser.adapters.torch_compat import linear_pointwise
 
 # Minimum multiplications of a product; oneDNN takes longer to call.
 _LARGE = 1 << 22
@@ -77,7 +78,7 @@ def _replace(graph: fx.Graph, node: fx.Node) -> None:
         weight: Any = graph.call_function(torch.ops.aten.permute.default, (node.args[at_b], [1, 0]))
         weight.meta["val"] = computed(weight)
         args: Any = (node.args[at_a], weight, bias, "none", [], "")
-        product = graph.call_function(torch.ops.mkldnn._linear_pointwise.default, args)
+        product = graph.call_function(linear_pointwise, args)
     product.meta = dict(node.meta)
     node.replace_all_uses_with(product)
     graph.erase_node(node)

@@ -18,8 +18,14 @@ from torch import fx
 from fuser.adapters.graph.effects import draws
 from fuser.adapters.graph.views import has_numbers, laid_out, owner_of
 from fuser.adapters.nodes import is_number, kind_of, results_of, tensor_of, writes
-from fuser.adapters.torch_compat import OpOverload
+from fuser.adapters.torch_compat import (
+    OpOverload,
+    reorder_convolution_weight,
+    reorder_linear_weight,
+)
 
+# Ops with results in a layout of oneDNN's own, which has no strides.
+PACKING = {reorder_linear_weight, reorder_convolution_weight}
 # Bytes of a kept value, relative to the parameters that it depends on, and in any case. Larger
 # values, e.g. a parameter expanded to a batch, are computed in each call.
 _GROWTH = 2
@@ -139,6 +145,7 @@ def _is_pure(node: fx.Node) -> bool:
     if kind_of(node) == "part":
         return True
     plain = isinstance(node.target, OpOverload) and node.target.namespace in ("aten", "prims")
+    plain |= node.target in PACKING
     return plain and not (writes(node) or draws(node) or is_number(node) or node.is_impure())
 
 
@@ -191,5 +198,5 @@ def _function(
     for node in nodes:
         copies[node] = own.node_copy(node, lambda n: copies[n])
     own.output([copies[n] for n in leaving])
-    strides = [tuple(tensor_of(n).stride()) for n in leaving]
+    strides = [None if n.target in PACKING else tuple(tensor_of(n).stride()) for n in leaving]
     return Frozen(fx.GraphModule({}, own), strides)

@@ -33,6 +33,7 @@ from fuser.adapters.graph.layouts import lay_out_for_readers, write_slices_apart
 from fuser.adapters.graph.mutation import final_writes
 from fuser.adapters.graph.one_hot import sum_one_place
 from fuser.adapters.graph.padding import pad_products, take_strides
+from fuser.adapters.graph.prepacking import pack_weights
 from fuser.adapters.graph.rematerialization import (
     drop_draw_numbers,
     keep_what_is_widened,
@@ -127,6 +128,11 @@ def _repeat_by_views(s: GraphState) -> None:
 def _fold_affine_maps(s: GraphState) -> None:
     if s.freezing:
         fold_affine_maps(s.graph, s.facts.static)
+
+
+def _pack_weights(s: GraphState) -> None:
+    if s.freezing:
+        pack_weights(s.graph, s.facts.static)
 
 
 def _freeze(s: GraphState) -> None:
@@ -310,6 +316,14 @@ GRAPH_PASSES: tuple[Pass[GraphState], ...] = (
         does="replaces chains of views by their source or by one reshape",
         after="views that change the layout only",
         reason="last before partition, whose regions end at views",
+    ),
+    Pass(
+        "pack_weights",
+        _pack_weights,
+        before="oneDNN packs the weight in each call; the option freezing is on",
+        does="packs weights of CPU products and convolutions, and joins lone activations",
+        after="packed weights depend on parameters alone",
+        reason="after drop_views: a view of a weight is its last form",
     ),
     Pass(
         "freeze",
