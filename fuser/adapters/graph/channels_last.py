@@ -11,13 +11,14 @@ needs no copy. A 1x1 weight has equal memory in both layouts and becomes a view.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import fx
 
+from fuser.adapters import aten
 from fuser.adapters.graph.layouts import CONVOLUTIONS
 from fuser.adapters.graph.views import has_numbers, laid_out
 from fuser.adapters.nodes import computed, is_write, kind_of, results_of, tensor_of, writes
@@ -37,6 +38,9 @@ _BY_STRIDES = {
     *(torch.ops.aten.set_.source_Storage_storage_offset, torch.ops.aten.new_empty_strided.default),
 }
 _LAST = torch.channels_last
+# Cost of a reduction over part of the channels, e.g. of a group norm, in bytes per byte of its
+# operand: if fewer elements than a vector of a CPU are adjacent, then its kernel reads one by one.
+_SHORT_RUNS, _VECTOR = 12, 16
 
 
 def turn_channels_last(graph: fx.Graph, kept: Collection[fx.Node]) -> None:
@@ -155,7 +159,20 @@ class _Plan:
             return False
         if not _same_strides(value, node.meta["val"]):
             self.values[node] = value
+        if isinstance(node.target, OpOverload) and aten.reduces(str(node.target)):
+            self.added += self.slower(node)
         return True
+
+    def slower(self, node: fx.Node) -> int:
+        """Cost of a reduction on the CPU whose operand has shorter runs than traced."""
+        source, *rest = node.args
+        if not isinstance(source, fx.Node) or not rest or not isinstance(rest[0], list | tuple):
+            return 0
+        before, now = tensor_of(source), self.now(source)
+        dims: Sequence[Any] = rest[0]
+        reduced = {d % now.ndim for d in dims}
+        short = _run(now, reduced) < min(_VECTOR, _run(before, reduced))
+        return _SHORT_RUNS * _bytes(now) if short and now.device.type == "cpu" else 0
 
     def restore(self, node: fx.Node, operands: Collection[fx.Node]) -> None:
         for n in operands:
@@ -204,6 +221,18 @@ def _same_strides(a: Any, b: Any) -> bool:
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
         return all(map(_same_strides, a, b))
     return True
+
+
+def _run(value: torch.Tensor, reduced: Collection[int]) -> int:
+    """Number of adjacent elements that a reduction combines; a vector if it keeps neighbours."""
+    run = 1
+    for d in sorted(range(value.ndim), key=value.stride):
+        if value.shape[d] == 1:
+            continue
+        if value.stride(d) != run or d not in reduced:
+            return run if run > 1 else _VECTOR
+        run *= value.shape[d]
+    return run
 
 
 def _is_written_by_region(node: fx.Node) -> bool:

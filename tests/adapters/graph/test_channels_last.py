@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -210,3 +211,20 @@ def test_a_transposed_convolution() -> None:
     module = turned(f, X, up.weight.detach(), V)
     assert all(layouts(module))
     check(module, f, X, up.weight.detach(), V)
+
+
+def test_norms_of_groups_keep_rows_on_a_cpu() -> None:
+    """A group of two channels is two adjacent elements channels-last, and an image row-major. Norms
+    of whole channels follow."""
+    x, w = torch.randn(2, 32, 6, 6), torch.randn(32, 32, 3, 3)
+
+    def network(groups: int, x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor]:
+        y = x
+        for _ in range(4):
+            y = F.conv2d(y, w, padding=1).view(2, groups, -1, 6, 6)
+            y = ((y - y.mean((2, 3, 4), keepdim=True)).relu()).view(2, 32, 6, 6)
+        return (y.sum((2, 3)),)
+
+    for groups, wanted in ((16, False), (1, True)):
+        module = turned(partial(network, groups), x, w)
+        assert set(layouts(module)) == {wanted}
