@@ -28,7 +28,7 @@ FILES = {
     "partial.cuh": "Gpu",
     **{f"cpu/{stem}.h": "Cpu" for stem in ("vector", "memory", "convert", "arithmetic")},
     **{f"cpu/{stem}.h": "Cpu" for stem in ("integer", "exponential", "math", "circular")},
-    **{f"cpu/{stem}.h": "Cpu" for stem in ("hyperbolic", "complex")},
+    **{f"cpu/{stem}.h": "Cpu" for stem in ("hyperbolic", "special", "complex")},
     **{f"cpu/{stem}.h": "Cpu" for stem in ("random", "reduce", "task")},
 }
 

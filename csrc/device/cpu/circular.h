@@ -6,54 +6,49 @@
 // reduction run lane by lane.
 #pragma once
 
-//@ quadrant_
-// x = n pi / 2 + r for |x| < 2^15 (float64: 2^30): the first product of the reduction is exact, the
-// others round relative to r.
+//@ reduced_
+// x - n pi / 2 for |x| < 2^15 (float64: 2^30) and the nearest integers n, or those nearest integers that
+// are odd or even: the first product is exact, the others round relative to the result.
 template <class T, i32 N>
-struct Quadrant_ {
-  Vec<T, N> n, r;
-};
-template <class T, i32 N>
-DEVICE Quadrant_<T, N> quadrant_(Vec<T, N> x) {
+DEVICE Vec<T, N> reduced_(Vec<T, N> x, Vec<T, N> n) {
   typedef Vec<T, N> V;
   constexpr bool single = sizeof(T) == 4;
-  const V n = nearest_(x * V((T)0.63661977236758134));
   V r = fma_rn(n, V(single ? (T)-1.57079637f : (T)-1.5707963267948966), x);
   r = fma_rn(n, V(single ? (T)4.37113883e-08f : (T)-6.1232339957367660e-17), r);
-  return {n, fma_rn(n, V(single ? (T)1.71512451e-15f : (T)1.4973849048591833e-33), r)};
+  return fma_rn(n, V(single ? (T)1.71512451e-15f : (T)1.4973849048591833e-33), r);
 }
 
 //@ reducible_
-// Whether quadrant_ serves every lane.
+// Whether reduced_ serves every lane.
 template <class T, i32 N>
 DEVICE bool reducible_(Vec<T, N> x) {
   const Vec<T, N> limit((T)(sizeof(T) == 4 ? 32768.0 : 1073741824.0));
   return !__builtin_expect(any_(!(abs_(x) < limit)), false);
 }
 
-//@ circular_
-// The sine of r + quarter pi / 2 for |r| <= pi / 4 and integer quarters. Errors of sine and cosine:
-// 2^-37 and 2^-43 in float32, 2^-56 and 2^-62 in float64.
+//@ sine_
+// The sine of |r| <= pi / 2: error 2^-34 (float64: 2^-60).
 template <class T, i32 N>
-DEVICE Vec<T, N> circular_(Vec<T, N> r, Vec<T, N> quarter) {
-  typedef Vec<T, N> V;
-  typedef Vec<Unsigned_<T>, N> B;
-  const B which = bits_(quarter + V(Format_<T>::magic));
-  const V z = r * r;
-  V odd, even;
+DEVICE Vec<T, N> sine_(Vec<T, N> r) {
+  const Vec<T, N> z = r * r;
+  Vec<T, N> p;
   if constexpr (sizeof(T) == 4) {
-    odd = poly_(z, -0.16666667f, 0.008333329f, -0.00019839327f, 2.7182373e-06f);
-    even = poly_(z, 0.041666668f, -0.0013888883f, 2.4799512e-05f, -2.7209546e-07f);
+    p = poly_(z, -0.16666667f, 0.008333333f, -0.0001984101f, 2.7531396e-06f, -2.3978576e-08f);
   } else {
-    odd = poly_(z, -0.16666666666666666, 0.008333333333329153, -0.00019841269834170862,
-                2.755731494630738e-06, -2.5050923996633427e-08, 1.5905041538411553e-10);
-    even = poly_(z, 0.041666666666666664, -0.0013888888888885413, 2.4801587296161574e-05,
-                 -2.7557316158310627e-07, 2.087595165499842e-09, -1.1370619755619682e-11);
+    p = poly_(z, -0.16666666666666666, 0.008333333333333292, -0.00019841269841238985,
+              2.7557319215490732e-06, -2.5052107216103952e-08, 1.6058954677850878e-10,
+              -7.643331582748041e-13, 2.724316378227041e-15);
   }
-  const V sine = fma_rn(odd * z, r, r);
-  const V cosine = fma_rn(even * z, z, fma_rn(z, V((T)-0.5), V((T)1)));
-  const V y = select_((which & B(1)) != B(0), cosine, sine);
-  return float_(bits_(y) ^ ((which & B(2)) << B(8 * sizeof(T) - 2)));
+  return fma_rn(p * z, r, r);
+}
+
+//@ negated_
+// x in lanes whose integer is even, -x in others.
+template <class T, i32 N>
+DEVICE Vec<T, N> negated_(Vec<T, N> x, Vec<T, N> integer) {
+  typedef Vec<Unsigned_<T>, N> B;
+  const B last = bits_(integer + Vec<T, N>(Format_<T>::magic));
+  return float_(bits_(x) ^ (last << B(8 * sizeof(T) - 1)));
 }
 
 //@ sin_ : Vec
@@ -61,8 +56,9 @@ template <class T, i32 N>
 DEVICE auto sin_(Vec<T, N> x) {
   if constexpr (is_float_<T>) {
     if (reducible_(x)) {
-      const auto [n, r] = quadrant_(x);
-      return select_(x == Vec<T, N>((T)0), x, circular_(r, n));
+      const Vec<T, N> turns = nearest_(x * Vec<T, N>((T)0.31830988618379067));
+      const Vec<T, N> y = negated_(sine_(reduced_(x, turns + turns)), turns);
+      return select_(x == Vec<T, N>((T)0), x, y);
     }
   }
   return each_([](T a) { return sin_(a); }, x);
@@ -73,8 +69,9 @@ template <class T, i32 N>
 DEVICE auto cos_(Vec<T, N> x) {
   if constexpr (is_float_<T>) {
     if (reducible_(x)) {
-      const auto [n, r] = quadrant_(x);
-      return circular_(r, n + Vec<T, N>((T)1));
+      typedef Vec<T, N> V;
+      const V turns = nearest_(fma_rn(x, V((T)0.31830988618379067), V((T)0.5)));
+      return negated_(sine_(reduced_(x, turns + turns - V((T)1))), turns);
     }
   }
   return each_([](T a) { return cos_(a); }, x);
@@ -88,8 +85,7 @@ DEVICE auto tan_(Vec<T, N> x) {
     if (reducible_(x)) {
       typedef Vec<T, N> V;
       typedef Vec<Unsigned_<T>, N> B;
-      const auto [n, r] = quadrant_(x);
-      const V z = r * r;
+      const V n = nearest_(x * V((T)0.63661977236758134)), r = reduced_(x, n), z = r * r;
       V p;
       if constexpr (sizeof(T) == 4) {
         p = poly_(z, 0.33333334f, 0.1333311f, 0.05401878f, 0.021458257f, 0.010451458f,

@@ -265,7 +265,7 @@ template <class T, i32 N>
 DEVICE Vec<T, N> gelu_erf_(Vec<T, N> x) {
   typedef Vec<T, N> V;
   if constexpr (sizeof(T) == 8) {
-    return each_([](T a) { return gelu_erf_(a); }, x);
+    return V(0.5) * x * erfc_(V(-0.70710678118654752440) * x);
   } else {
     // As gelu_erf_ of activation.cuh: max(x, 0) - w Q(w).
     const V w = least_(abs_(x), V(14.5f));
@@ -381,20 +381,43 @@ DEVICE auto truediv_half_(A x, B y) {
 
 // ---- logarithms
 
-//@ log_parts_
-// x = 2^e (1 + f), sqrt(1 / 2) <= 1 + f < sqrt(2), and log(1 + f) = f + rest. float32: the rest has an
-// error of 2^-28 of the logarithm.
+//@ takes_apart_
+// Whether an instruction gives exponents and mantissas of all floats.
 template <class T, i32 N>
-struct LogParts_ {
-  Vec<T, N> e, f, rest;
+constexpr bool takes_apart_ = SIMD_BYTES == 64 && N * sizeof(T) >= 16;
+
+//@ binade_
+// x = 2^e m, 3 / 4 <= m < 3 / 2, of positive numbers. An instruction gives 0 and infinity infinite e,
+// and negative numbers and NaN an m of NaN.
+template <class T, i32 N>
+struct Binade_ {
+  Vec<T, N> e, m;
 };
 template <class T, i32 N>
-DEVICE LogParts_<T, N> log_parts_(Vec<T, N> x) {
+DEVICE Binade_<T, N> binade_(Vec<T, N> x) {
   typedef Vec<T, N> V;
   typedef Unsigned_<T> U;
   typedef Vec<U, N> B;
+#if SIMD_BYTES == 64
+  if constexpr (!V::whole) {
+    const auto low = binade_(x.v.low), high = binade_(x.v.high);
+    return {join_(low.e, high.e), join_(low.m, high.m)};
+  } else if constexpr (takes_apart_<T, N>) {
+    typename V::Type e, m, left;
+    if constexpr (sizeof(T) == 4) {
+      asm("vgetmantps $15, %1, %0" : "=v"(m) : "v"(x.v));
+      asm("vgetexpps %1, %0" : "=v"(e) : "v"(x.v));
+      asm("vgetexpps %1, %0" : "=v"(left) : "v"(m));
+    } else {
+      asm("vgetmantpd $15, %1, %0" : "=v"(m) : "v"(x.v));
+      asm("vgetexppd %1, %0" : "=v"(e) : "v"(x.v));
+      asm("vgetexppd %1, %0" : "=v"(left) : "v"(m));
+    }
+    return {V(e) - V(left), V(m)};
+  }
+#endif
   constexpr i32 mantissa = Format_<T>::mantissa;
-  constexpr U low = sizeof(T) == 4 ? (U)0x3f3504f3u : (U)0x3fe6a09e667f3bcdull;  // sqrt(1 / 2)
+  constexpr U low = sizeof(T) == 4 ? (U)0x3f400000u : (U)0x3fe8000000000000ull;  // 3 / 4
   constexpr T least = sizeof(T) == 4 ? (T)0x1p-126 : (T)0x1p-1022;
   constexpr T lift = sizeof(T) == 4 ? (T)0x1p23 : (T)0x1p52;
   const Vec<bool, N> denormal = x < V(least);
@@ -403,22 +426,35 @@ DEVICE LogParts_<T, N> log_parts_(Vec<T, N> x) {
   const V whole = float_((bits >> B((U)mantissa)) | bits_(V(lift)));
   const V e = whole - select_(denormal, V(lift + (T)(Format_<T>::bias + mantissa)),
                               V(lift + (T)Format_<T>::bias));
-  const V f = float_((bits & B(((U)1 << mantissa) - 1)) + B(low)) - V((T)1);
-  const V half = f * f * V((T)0.5);
+  return {e, float_((bits & B(((U)1 << mantissa) - 1)) + B(low))};
+}
+
+//@ log_parts_
+// x = 2^e (1 + f), 3 / 4 <= 1 + f < 3 / 2, and log(1 + f) = f + rest. The rest has an error of 2^-30 of
+// the logarithm (float64: 2^-62).
+template <class T, i32 N>
+struct LogParts_ {
+  Vec<T, N> e, f, rest;
+};
+template <class T, i32 N>
+DEVICE LogParts_<T, N> log_parts_(Vec<T, N> x) {
+  typedef Vec<T, N> V;
+  const auto [e, m] = binade_(x);
+  const V f = m - V((T)1), half = f * f * V((T)0.5);
   if constexpr (sizeof(T) == 4) {
-    const V p = poly_(f, 0.33333313f, -0.2500001f, 0.20002119f, -0.16667996f, 0.14219551f,
-                      -0.124055915f, 0.11888175f, -0.11675641f, 0.06746601f);
+    const V p = poly_(f, 0.3333334f, -0.25000164f, 0.19999605f, -0.16655298f, 0.14276229f,
+                      -0.12727752f, 0.117007226f, -0.09116447f, 0.037675083f);
     return {e, f, fma_rn(f * f * f, p, minus_(half))};
   } else {
     const V s = f / (f + V(2.0)), z = s * s;
-    const V p = z * poly_(z, 0.66666666666666663, 0.40000000000006608, 0.28571428568976986,
-                          0.2222222266233724, 0.18181774486277485, 0.15387139736702998,
-                          0.13249066802683737, 0.13260450308746408);
+    const V p = z * poly_(z, 0.666666666666666, 0.4000000000005671, 0.2857142855581974,
+                          0.2222222429757185, 0.18181665799825555, 0.15391114755779642,
+                          0.13173546687299884, 0.13843430229182066);
     return {e, f, fma_rn(s, half + p, minus_(half))};
   }
 }
 
-//@ log_ends_
+//@ log_ends_ log_of_parts_
 // The logarithm y of x: -infinity at 0, NaN left of it, infinity and NaN as they are.
 template <class T, i32 N>
 DEVICE Vec<T, N> log_ends_(Vec<T, N> x, Vec<T, N> y) {
@@ -428,14 +464,19 @@ DEVICE Vec<T, N> log_ends_(Vec<T, N> x, Vec<T, N> y) {
   y = select_(x == V((T)0), minus_(infinite), y);
   return select_(x < V((T)0), none, y);
 }
+template <class T, i32 N>
+DEVICE Vec<T, N> log_of_parts_(Vec<T, N> x, Vec<T, N> y) {
+  if constexpr (takes_apart_<T, N>) return y;  // e and m have led to the ends
+  else return log_ends_(x, y);
+}
 
 //@ log_sum_
-// e ln 2 + f + rest.
+// e ln 2 + f + rest. Both parts of ln 2 are positive: the sum of infinite e is no NaN.
 template <class T, i32 N>
 DEVICE Vec<T, N> log_sum_(LogParts_<T, N> l) {
   typedef Vec<T, N> V;
-  const V high((T)(sizeof(T) == 4 ? 0.693359375 : 0.693147180369123816490));
-  const V low((T)(sizeof(T) == 4 ? -2.12194440e-4 : 1.90821492927058770002e-10));
+  const V high((T)(sizeof(T) == 4 ? 0.693145751953125 : 0.693147180369123816490));
+  const V low((T)(sizeof(T) == 4 ? 1.4286068203094173e-06 : 1.90821492927058770002e-10));
   return fma_rn(l.e, high, l.f + fma_rn(l.e, low, l.rest));
 }
 
@@ -446,7 +487,7 @@ DEVICE auto log_(Vec<T, N> x) {
     return each_([](T a) { return log_(a); }, x);
   } else {
     typedef Vec<T, N> V;
-    return log_ends_(x, log_sum_(log_parts_(x)));
+    return log_of_parts_(x, log_sum_(log_parts_(x)));
   }
 }
 
@@ -460,7 +501,7 @@ DEVICE auto log2_(Vec<T, N> x) {
     const auto [e, f, rest] = log_parts_(x);
     const V base((T)1.44269504088896340736);
     const V low((T)(sizeof(T) == 4 ? 1.925963033500e-8 : 2.0355273740931033e-17));
-    return log_ends_(x, e + fma_rn(f, base, fma_rn(rest, base, f * low)));
+    return log_of_parts_(x, e + fma_rn(f, base, fma_rn(rest, base, f * low)));
   }
 }
 
@@ -474,10 +515,10 @@ DEVICE auto log10_(Vec<T, N> x) {
     const auto [e, f, rest] = log_parts_(x);
     const V base((T)0.43429448190325182765);
     const V low((T)(sizeof(T) == 4 ? -1.0162017e-8 : 1.0983196502167651e-17));
-    const V high_e((T)(sizeof(T) == 4 ? 0.30078125 : 0.30102999566406652));
-    const V low_e((T)(sizeof(T) == 4 ? 0.00024874566 : -8.5323443170571066e-14));
+    const V high_e((T)(sizeof(T) == 4 ? 0.301025390625 : 0.3010299955494702));
+    const V low_e((T)(sizeof(T) == 4 ? 4.605038981195214e-06 : 1.1451100898021838e-10));
     const V small = fma_rn(e, low_e, fma_rn(rest, base, f * low));
-    return log_ends_(x, fma_rn(e, high_e, fma_rn(f, base, small)));
+    return log_of_parts_(x, fma_rn(e, high_e, fma_rn(f, base, small)));
   }
 }
 
