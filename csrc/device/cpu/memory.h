@@ -306,15 +306,14 @@ DEVICE Vec<T, N> gather(const T* p, Vec<I, N> at) {
 }
 template <class T, i32 N, class I>
 DEVICE Vec<T, N> gather(const T* p, Vec<I, N> at, Vec<bool, N> in) {
-  I places[N];
+  if (!any_(in)) return Vec<T, N>(T{});
+  // Other lanes read what the first of the true lanes reads: no lane branches.
   bool exists[N];
-  T r[N] = {};
-  store(places, at);
   store(exists, in);
-  for (i32 i = 0; i < N; ++i) {
-    if (exists[i]) r[i] = p[places[i]];
-  }
-  return load<T, N>(r);
+  i32 first = 0;
+  while (!exists[first]) ++first;
+  const Vec<I, N> anywhere(at[first]);
+  return select_(in, gather<T, N>(p, select_(in, at, anywhere)), Vec<T, N>(T{}));
 }
 
 //@ gather_strided

@@ -328,7 +328,22 @@ DEVICE Vec<c128, N / 2> high_(Vec<c128, N> x) {
 // of conversions for which the processor has one.
 template <class T, class S, i32 N>
 DEVICE Vec<T, N> cast_(Vec<S, N> x) {
+  if constexpr (is_float_<T> && sizeof(S) < 4) {
+    return cast_<T>(cast_<i32>(x));
+  }
 #if SIMD_BYTES == 32
+  if constexpr (sizeof(T) == 1 && sizeof(S) == 4 && N == 8 && (S)0.5 == 0) {
+    Raw_<u16, 8> w = (cast_<u16>(x) & Vec<u16, 8>((u16)0xff)).v;
+    Raw_<T, 8> r;
+    asm("vpackuswb %1, %1, %0" : "=x"(r) : "x"(w));
+    return Vec<T, N>(r);
+  }
+  if constexpr (sizeof(T) == 4 && sizeof(S) == 1 && N == 8 && (T)0.5 == 0) {
+    Raw_<T, N> r;
+    if constexpr ((S)-1 < (S)0) asm("vpmovsxbd %1, %0" : "=x"(r) : "x"(x.v));
+    else asm("vpmovzxbd %1, %0" : "=x"(r) : "x"(x.v));
+    return Vec<T, N>(r);
+  }
   if constexpr (sizeof(T) == 2 && sizeof(S) == 4 && N == 8 && (S)0.5 == 0) {
     const Vec<u32, 8> w(((Raw_<u32, 8>)x.v) & 0xffffu);
     Raw_<T, 8> r;
