@@ -7,15 +7,15 @@
 #pragma once
 
 //@ reduced_
-// x - n pi / 2 for |x| < 2^15 (float64: 2^30) and the nearest integers n, or those nearest integers that
-// are odd or even: the first product is exact, the others round relative to the result.
+// x - turns pi for |x| < 2^15 (float64: 2^30) and |result| < 2: the first product is exact, the others
+// round relative to the result.
 template <class T, i32 N>
-DEVICE Vec<T, N> reduced_(Vec<T, N> x, Vec<T, N> n) {
+DEVICE Vec<T, N> reduced_(Vec<T, N> x, Vec<T, N> turns) {
   typedef Vec<T, N> V;
   constexpr bool single = sizeof(T) == 4;
-  V r = fma_rn(n, V(single ? (T)-1.57079637f : (T)-1.5707963267948966), x);
-  r = fma_rn(n, V(single ? (T)4.37113883e-08f : (T)-6.1232339957367660e-17), r);
-  return fma_rn(n, V(single ? (T)1.71512451e-15f : (T)1.4973849048591833e-33), r);
+  V r = fma_rn(turns, V(single ? (T)-3.14159274f : (T)-3.1415926535897931), x);
+  r = fma_rn(turns, V(single ? (T)8.74227766e-08f : (T)-1.2246467991473532e-16), r);
+  return fma_rn(turns, V(single ? (T)3.43024902e-15f : (T)2.9947698097183397e-33), r);
 }
 
 //@ reducible_
@@ -27,19 +27,22 @@ DEVICE bool reducible_(Vec<T, N> x) {
 }
 
 //@ sine_
-// The sine of |r| <= pi / 2: error 2^-34 (float64: 2^-60).
+// The sine of |r| <= pi / 2: error 2^-26 (float64: 2^-60). The rounding error of the square would be
+// half an ULP of float32 results close to 1.
 template <class T, i32 N>
 DEVICE Vec<T, N> sine_(Vec<T, N> r) {
   const Vec<T, N> z = r * r;
-  Vec<T, N> p;
   if constexpr (sizeof(T) == 4) {
-    p = poly_(z, -0.16666667f, 0.008333333f, -0.0001984101f, 2.7531396e-06f, -2.3978576e-08f);
+    const Vec<T, N> low = fma_rn(r, r, minus_(z));
+    const Vec<T, N> p = poly_(z, -0.16666667f, 0.008333213f, -0.00019818515f, 2.622614e-06f);
+    return fma_rn(fma_rn(p, z, p * low), r, r);
   } else {
-    p = poly_(z, -0.16666666666666666, 0.008333333333333292, -0.00019841269841238985,
-              2.7557319215490732e-06, -2.5052107216103952e-08, 1.6058954677850878e-10,
-              -7.643331582748041e-13, 2.724316378227041e-15);
+    const Vec<T, N> p = poly_(z, -0.16666666666666666, 0.008333333333333292,
+                              -0.00019841269841238985, 2.7557319215490732e-06,
+                              -2.5052107216103952e-08, 1.6058954677850878e-10,
+                              -7.643331582748041e-13, 2.724316378227041e-15);
+    return fma_rn(p * z, r, r);
   }
-  return fma_rn(p * z, r, r);
 }
 
 //@ negated_
@@ -57,7 +60,7 @@ DEVICE auto sin_(Vec<T, N> x) {
   if constexpr (is_float_<T>) {
     if (reducible_(x)) {
       const Vec<T, N> turns = nearest_(x * Vec<T, N>((T)0.31830988618379067));
-      const Vec<T, N> y = negated_(sine_(reduced_(x, turns + turns)), turns);
+      const Vec<T, N> y = negated_(sine_(reduced_(x, turns)), turns);
       return select_(x == Vec<T, N>((T)0), x, y);
     }
   }
@@ -71,7 +74,7 @@ DEVICE auto cos_(Vec<T, N> x) {
     if (reducible_(x)) {
       typedef Vec<T, N> V;
       const V turns = nearest_(fma_rn(x, V((T)0.31830988618379067), V((T)0.5)));
-      return negated_(sine_(reduced_(x, turns + turns - V((T)1))), turns);
+      return negated_(sine_(reduced_(x, turns - V((T)0.5))), turns);
     }
   }
   return each_([](T a) { return cos_(a); }, x);
@@ -85,7 +88,8 @@ DEVICE auto tan_(Vec<T, N> x) {
     if (reducible_(x)) {
       typedef Vec<T, N> V;
       typedef Vec<Unsigned_<T>, N> B;
-      const V n = nearest_(x * V((T)0.63661977236758134)), r = reduced_(x, n), z = r * r;
+      const V n = nearest_(x * V((T)0.63661977236758134)), r = reduced_(x, n * V((T)0.5));
+      const V z = r * r;
       V p;
       if constexpr (sizeof(T) == 4) {
         p = poly_(z, 0.33333334f, 0.1333311f, 0.05401878f, 0.021458257f, 0.010451458f,

@@ -72,7 +72,7 @@ DEVICE Vec<T, N> expm1_poly_(Vec<T, N> r) {
   return fma_rn(r * r, q, r);
 }
 
-//@ exp_parts_
+//@ exp_parts_ ExpParts_
 // x = n ln 2 + r, n an integer, for clamped x.
 template <class T, i32 N>
 struct ExpParts_ {
@@ -386,7 +386,7 @@ DEVICE auto truediv_half_(A x, B y) {
 template <class T, i32 N>
 constexpr bool takes_apart_ = SIMD_BYTES == 64 && N * sizeof(T) >= 16;
 
-//@ binade_
+//@ binade_ Binade_
 // x = 2^e m, 3 / 4 <= m < 3 / 2, of positive numbers. An instruction gives 0 and infinity infinite e,
 // and negative numbers and NaN an m of NaN.
 template <class T, i32 N>
@@ -429,7 +429,7 @@ DEVICE Binade_<T, N> binade_(Vec<T, N> x) {
   return {e, float_((bits & B(((U)1 << mantissa) - 1)) + B(low))};
 }
 
-//@ log_parts_
+//@ log_parts_ LogParts_
 // x = 2^e (1 + f), 3 / 4 <= 1 + f < 3 / 2, and log(1 + f) = f + rest. The rest has an error of 2^-30 of
 // the logarithm (float64: 2^-62).
 template <class T, i32 N>
@@ -522,7 +522,7 @@ DEVICE auto log10_(Vec<T, N> x) {
   }
 }
 
-//@ one_plus_
+//@ one_plus_ OnePlus_
 // 1 + x = sum + error, exactly; the error enters a logarithm in first order.
 template <class T, i32 N>
 struct OnePlus_ {

@@ -30,7 +30,7 @@ DEVICE Vec<T, N> quotient_(Vec<T, N> x, Vec<T, N> y) {
   }
 }
 
-//@ divided_
+//@ divided_ Divided_
 // The quotient, and what it leaves, with the meaning of div_ and mod_.
 template <class T, i32 N>
 struct Divided_ {
@@ -74,37 +74,34 @@ DEVICE Vec<bool, N> steps_(Divided_<T, N> d, Vec<T, N> y) {
   return (y != zero) & (d.rest != zero) & (DOWN ? differs : ~differs);
 }
 
-//@ close_
-// Whether |x / y| is below the powers of two whose quotients float_divided_ gets right, in every lane.
+//@ float_divided_ FloatDivided_
+// The quotient of floats, rounded down (DOWN) or toward 0, and what it leaves: exactly, if the quotient
+// is below 2^22 (float64: 2^51) in every lane and no operand is infinite (`exact`).
 template <class T, i32 N>
-DEVICE bool close_(Vec<T, N> x, Vec<T, N> y) {
-  const Vec<T, N> span((T)(sizeof(T) == 4 ? 0x1p22 : 0x1p51));
-  return !__builtin_expect(any_(!(abs_(x) < abs_(y) * span)), false);
-}
-
-//@ float_divided_
-// The truncated quotient of floats that are close_, and what it leaves, exactly.
-template <class T, i32 N>
-DEVICE Divided_<T, N> float_divided_(Vec<T, N> x, Vec<T, N> y) {
+struct FloatDivided_ {
+  Vec<T, N> quotient, rest;
+  bool exact;
+};
+template <bool DOWN, class T, i32 N>
+DEVICE FloatDivided_<T, N> float_divided_(Vec<T, N> x, Vec<T, N> y) {
   typedef Vec<T, N> V;
-  const V zero((T)0), ratio = x / y, q = trunc_(ratio);
-  const V rest = select_(q == zero, x, fma_rn(minus_(q), y, x));
-  // x / y may have been rounded to an integer beyond it.
-  const Vec<bool, N> beyond = (rest != zero) & ((rest < zero) != (x < zero));
-  const V one = copysign_(V((T)1), ratio);
-  return {select_(beyond, q - one, q),
-          copysign_(select_(beyond, rest + copysign_(y, x), rest), x)};
+  const V span((T)(sizeof(T) == 4 ? 0x1p22 : 0x1p51)), zero((T)0), ratio = x / y;
+  V q = DOWN ? floor_(ratio) : trunc_(ratio), rest = fma_rn(minus_(q), y, x);
+  const bool exact = !any_(!(abs_(ratio) + (rest - rest) < span));
+  // x / y may have been rounded to an integer beyond it: the rest has the other sign.
+  const V like = DOWN ? y : x;
+  const Vec<bool, N> past = float_(bits_(rest) ^ (bits_(like) & sign_bit_<T, N>())) < zero;
+  q = select_(past, q - (DOWN ? V((T)1) : copysign_(V((T)1), ratio)), q);
+  rest = select_(past, rest + (DOWN ? y : copysign_(y, x)), rest);
+  return {q, select_(rest == zero, copysign_(zero, x), rest), exact};
 }
 
 //@ floor_divide_ : Vec
 template <class T, i32 N>
 DEVICE Vec<T, N> floor_divide_(Vec<T, N> x, Vec<T, N> y) {
   if constexpr (is_float_<T>) {
-    if (close_(x, y)) {
-      const auto d = float_divided_(x, y);
-      return copysign_(select_(steps_<true>(d, y), d.quotient - Vec<T, N>((T)1), d.quotient),
-                       x / y);
-    }
+    const auto d = float_divided_<true>(x, y);
+    if (__builtin_expect(d.exact, true)) return d.quotient;
     if constexpr (sizeof(T) == 4) return cast_<f32>(floor_divide_(cast_<f64>(x), cast_<f64>(y)));
     else return each_([](T a, T b) { return floor_divide_(a, b); }, x, y);
   } else {
@@ -131,7 +128,8 @@ DEVICE auto ceil_div_(A x, B y) {
 //@ fmod_ : Vec
 template <class T, i32 N>
 DEVICE Vec<T, N> fmod_(Vec<T, N> x, Vec<T, N> y) {
-  if (close_(x, y)) return float_divided_(x, y).rest;
+  const auto d = float_divided_<false>(x, y);
+  if (__builtin_expect(d.exact, true)) return d.rest;
   if constexpr (sizeof(T) == 4) return cast_<f32>(fmod_(cast_<f64>(x), cast_<f64>(y)));
   else return each_([](T a, T b) { return fmod_(a, b); }, x, y);
 }
@@ -144,6 +142,8 @@ DEVICE auto fmod_(A x, B y) {
 template <class T, i32 N>
 DEVICE Vec<T, N> remainder_(Vec<T, N> x, Vec<T, N> y) {
   if constexpr (is_float_<T>) {
+    const auto d = float_divided_<true>(x, y);
+    if (__builtin_expect(d.exact, true)) return d.rest;
     const Vec<T, N> zero((T)0), rest = fmod_(x, y);
     const Vec<bool, N> differs = (rest < zero) != (y < zero);
     return select_((rest != zero) & differs, rest + y, rest);

@@ -218,7 +218,7 @@ struct Vec<c128, N> {
   DEVICE c128 operator[](i32 i) const { return c128{re[i], im[i]}; }
 };
 
-//@ low_ high_ join_
+//@ low_ high_ join_ Order_ CountFrom_
 // The first and the last half of the lanes, and the vector of two halves. GCC before 12 has no shuffle
 // of vectors that changes their size.
 template <i32... I>

@@ -7,16 +7,21 @@ Run with -s to print the largest error of each op.
 from __future__ import annotations
 
 import ctypes
+import re
 import zlib
+from pathlib import Path
 
 import pytest
 import torch
 
+from csrc.device.embed import read_blocks
 from fuser import _core
 from tests.device.cpu.programs import ISAS, build, op_program, run, runnable
 from tests.device.programs import COMPUTE, result_dtype
 from tests.ops.accuracy import check
 from tests.ops.cases import cases
+
+DEVICE = Path(__file__).parents[3] / "csrc" / "device"
 
 DENSE = 1 << 17  # samples per op of floats, over its domain and over all bit patterns
 
@@ -78,6 +83,18 @@ def test_a_kernel_contains_what_it_names() -> None:
     assert "exp_(Vec<" in text
     for other in ("lgamma_", "bf16", "__shfl", "thread_x"):
         assert other not in text
+
+
+def test_blocks_name_the_types_that_others_use() -> None:
+    """A kernel contains a block only if it names the block's names."""
+    blocks = [block for block in read_blocks(DEVICE) if block.machines != "Gpu"]
+    named = {name for block in blocks for name in block.names.split()}
+    for block in blocks:
+        for name in (
+            set(re.findall(r"^struct (?:alignas\(\d+\) )?(\w+)", block.text, re.MULTILINE)) - named
+        ):
+            users = [b.names for b in blocks if re.search(rf"\b{name}\b", b.text)]
+            assert users == [block.names], f"{name} of the block {block.names} is used by {users}"
 
 
 def test_kernels_of_gpus_contain_no_vectors() -> None:
