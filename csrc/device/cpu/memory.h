@@ -78,6 +78,14 @@ DEVICE u64 first_lanes_(i64 count) {
   return count <= 0 ? 0 : ~(u64)0 >> (64 - count);
 }
 
+//@ lane_mask_
+// -1 in the first `count` lanes, which are as wide as T, for instructions that take such masks.
+template <class T, i32 N>
+DEVICE auto lane_mask_(i64 count) {
+  if constexpr (sizeof(T) == 4) return iota<i32, N>(0).v < Vec<i32, N>((i32)count).v;
+  else return iota<i64, N>(0).v < Vec<i64, N>(count).v;
+}
+
 //@ load load_
 // The first `count` elements, count < N, and 0 behind them.
 template <class T, i32 N>
@@ -99,6 +107,14 @@ DEVICE void load_some_(Vec<T, N>& r, const T* p, i64 count) {
       asm("vmovdqu16 %1, %0%{%2%}%{z%}" : "=v"(r.v) : "m"(at), "Yk"((u32)mask));
     else
       asm("vmovdqu8 %1, %0%{%2%}%{z%}" : "=v"(r.v) : "m"(at), "Yk"(mask));
+    return;
+  }
+#elif SIMD_BYTES == 32
+  else if constexpr (sizeof(r.v) >= 16 && sizeof(T) >= 4) {
+    const auto mask = lane_mask_<T, N>(count);
+    const Raw_<T, N>& at = *(const Raw_<T, N>*)p;
+    if constexpr (sizeof(T) == 8) asm("vmaskmovpd %1, %2, %0" : "=x"(r.v) : "m"(at), "x"(mask));
+    else asm("vmaskmovps %1, %2, %0" : "=x"(r.v) : "m"(at), "x"(mask));
     return;
   }
 #endif
@@ -237,6 +253,14 @@ DEVICE void store_some_(T* p, Vec<T, N> x, i64 count) {
       asm("vmovdqu16 %1, %0%{%2%}" : "+m"(at) : "v"(x.v), "Yk"((u32)mask));
     else
       asm("vmovdqu8 %1, %0%{%2%}" : "+m"(at) : "v"(x.v), "Yk"(mask));
+    return;
+  }
+#elif SIMD_BYTES == 32
+  else if constexpr (sizeof(x.v) >= 16 && sizeof(T) >= 4) {
+    const auto mask = lane_mask_<T, N>(count);
+    Raw_<T, N>& at = *(Raw_<T, N>*)p;
+    if constexpr (sizeof(T) == 8) asm("vmaskmovpd %1, %2, %0" : "+m"(at) : "x"(x.v), "x"(mask));
+    else asm("vmaskmovps %1, %2, %0" : "+m"(at) : "x"(x.v), "x"(mask));
     return;
   }
 #endif
