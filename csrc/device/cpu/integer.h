@@ -196,28 +196,6 @@ DEVICE Vec<bool, N> inside_width_(Vec<T, N> count) {
   return (count >= Vec<T, N>((T)0)) & (count < Vec<T, N>((T)(8 * sizeof(T))));
 }
 
-//@ Unsigned_
-template <i32 BYTES>
-struct UnsignedOf_;
-template <>
-struct UnsignedOf_<1> {
-  typedef u8 Type;
-};
-template <>
-struct UnsignedOf_<2> {
-  typedef u16 Type;
-};
-template <>
-struct UnsignedOf_<4> {
-  typedef u32 Type;
-};
-template <>
-struct UnsignedOf_<8> {
-  typedef u64 Type;
-};
-template <class T>
-using Unsigned_ = typename UnsignedOf_<sizeof(T)>::Type;
-
 //@ shl_ : Vec
 template <class T, i32 N>
 DEVICE auto shl_(Vec<T, N> x, Vec<T, N> y) {

@@ -318,15 +318,37 @@ DEVICE void store_some_(c128* p, Vec<c128, N> x, i64 count) {
   for (i64 i = 0; i < count; ++i) p[i] = some[i];
 }
 
+//@ assembled_
+// The vector of f(i) for each lane i. Elements of two bytes are put together in words: a load of
+// the vector waits for each of the stores that it spans.
+template <class T, i32 N, class F>
+DEVICE Vec<T, N> assembled_(F f) {
+  T r[N];
+  if constexpr (sizeof(T) == 2 && N >= 4) {
+    u64 words[N / 4];
+    UNROLL for (i32 word = 0; word < N / 4; ++word) {
+      words[word] = 0;
+      UNROLL for (i32 i = 0; i < 4; ++i) {
+        u16 bits;
+        const T element = f(word * 4 + i);
+        __builtin_memcpy(&bits, &element, sizeof bits);
+        words[word] |= (u64)bits << (16 * i);
+      }
+    }
+    __builtin_memcpy(r, words, sizeof r);
+  } else {
+    UNROLL for (i32 i = 0; i < N; ++i) r[i] = f(i);
+  }
+  return load<T, N>(r);
+}
+
 //@ gather
 // The elements p[at[i]], or p[i * stride]; with a mask the elements of true lanes, 0 in others.
 template <class T, i32 N, class I>
 DEVICE Vec<T, N> gather(const T* p, Vec<I, N> at) {
   I places[N];
-  T r[N];
   store(places, at);
-  UNROLL for (i32 i = 0; i < N; ++i) r[i] = p[places[i]];
-  return load<T, N>(r);
+  return assembled_<T, N>([&](i32 i) { return p[places[i]]; });
 }
 template <class T, i32 N, class I>
 DEVICE Vec<T, N> gather(const T* p, Vec<I, N> at, Vec<bool, N> in) {
@@ -343,9 +365,7 @@ DEVICE Vec<T, N> gather(const T* p, Vec<I, N> at, Vec<bool, N> in) {
 //@ gather_strided
 template <class T, i32 N>
 DEVICE Vec<T, N> gather_strided(const T* p, i64 stride) {
-  T r[N];
-  UNROLL for (i32 i = 0; i < N; ++i) r[i] = p[i * stride];
-  return load<T, N>(r);
+  return assembled_<T, N>([=](i32 i) { return p[i * stride]; });
 }
 template <class T, i32 N>
 DEVICE Vec<T, N> gather_strided(const T* p, i64 stride, i64 count) {

@@ -12,6 +12,29 @@ constexpr bool is_float_<f32> = true;
 template <>
 constexpr bool is_float_<f64> = true;
 
+//@ Unsigned_
+// The unsigned integer that is as wide as T.
+template <i32 BYTES>
+struct UnsignedOf_;
+template <>
+struct UnsignedOf_<1> {
+  typedef u8 Type;
+};
+template <>
+struct UnsignedOf_<2> {
+  typedef u16 Type;
+};
+template <>
+struct UnsignedOf_<4> {
+  typedef u32 Type;
+};
+template <>
+struct UnsignedOf_<8> {
+  typedef u64 Type;
+};
+template <class T>
+using Unsigned_ = typename UnsignedOf_<sizeof(T)>::Type;
+
 //@ Vec
 template <class T, i32 N>
 struct Vec;
