@@ -269,7 +269,9 @@ DEVICE auto maximum_(A x, B y) {
 //@ relu_ : Vec
 template <class T, i32 N>
 DEVICE auto relu_(Vec<T, N> x) {
-  return maximum_(x, Vec<T, N>((T)0));
+  const Vec<T, N> zero((T)0);
+  if constexpr (is_float_<T>) return greatest_(zero, x) + zero;  // NaN as it is, and no -0
+  else return maximum_(x, zero);
 }
 
 //@ clamp_ : Vec

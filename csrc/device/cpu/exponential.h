@@ -206,7 +206,7 @@ DEVICE auto silu_(Vec<T, N> x) {
     const auto [n, r] = exp_parts_(greatest_(low, minus_(abs_(x))));
     const V p = expm1_poly_(r) + one;
     const V y = select_(x < V((T)0), scale_(greatest_(low, x) * p, n), x) / (one + scale_(p, n));
-    return fma_rn(least_(x, V((T)0)), V((T)0), y);  // NaN at -infinity
+    return fma_rn(least_(V((T)0), x), V((T)0), y);  // NaN at -infinity
   }
 }
 
@@ -256,7 +256,7 @@ DEVICE Vec<T, N> gelu_tanh_(Vec<T, N> x) {
     const V unit = select_(below, V(0x1p-32f), V(1.0f));
     const V scale = power_of_two_(n - select_(below, V(32.0f), V(0.0f)));
     const V y = V(1.0f) / fma_rn(p, scale, unit) * left * unit;
-    return fma_rn(least_(x, V(0.0f)), V(0.0f), y);
+    return fma_rn(least_(V(0.0f), x), V(0.0f), y);
   }
 }
 
