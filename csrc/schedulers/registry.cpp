@@ -10,21 +10,9 @@ using namespace schedule;
 namespace {
 
 constexpr Scheduler list[] = {
-    {"inner_outer", match_inner_outer, plan_inner_outer, schedule_inner_outer, check_inner_outer,
-     "first: the only scheduler of kernels that reduce both rows and columns"},
-    {"inner", match_inner, plan_inner, schedule_inner, check_inner,
-     "accepts kernels that reduce their innermost axis"},
-    {"outer", match_outer, plan_outer, schedule_outer, check_outer,
-     "accepts all other kernels with reductions"},
-    {"transpose", match_transpose, plan_transpose, schedule_transpose, check_transpose,
-     "before rows and pointwise, which access a part of its tensors element by element",
-     "transpose"},
-    {"broadcast", match_broadcast, plan_broadcast, schedule_broadcast, check_broadcast,
-     "before rows and pointwise, which load data shared by rows once per row"},
-    {"rows", match_rows, plan_rows, schedule_rows, check_rows,
-     "before pointwise, which computes values shared by rows once per row"},
-    {"pointwise", match_pointwise, plan_pointwise, schedule_pointwise, check_pointwise,
-     "last: accepts every kernel without reductions"},
+#define FUSER_SCHEDULER(name, moves, reason) \
+  {#name, match_##name, plan_##name, schedule_##name, check_##name, reason, moves},
+#include "schedulers/schedulers.def"
 };
 
 }  // namespace

@@ -1,26 +1,18 @@
-// The functions of all schedulers, for the list in registry.cpp. Each scheduler is defined in the
-// file of its name, which describes its algorithm.
+// The functions of all schedulers of schedulers.def.
 #pragma once
 
 #include "schedulers/scheduler.h"
 
 namespace fuser::schedulers {
 
-#define FUSER_SCHEDULER(name)                                                               \
+#define FUSER_SCHEDULER(name, moves, reason)                                                \
   MatchResult match_##name(const fusion::Problem& problem);                                 \
   Decision plan_##name(const fusion::Problem& problem, fusion::SizeHints&,                  \
                        const schedule::Device&);                                            \
   schedule::Schedule schedule_##name(fusion::Problem& problem, const schedule::Plan& plan); \
   void check_##name(const fusion::Problem& problem, const schedule::Plan& planned,          \
                     const schedule::Plan& wanted);
-FUSER_SCHEDULER(inner_outer)
-FUSER_SCHEDULER(inner)
-FUSER_SCHEDULER(outer)
-FUSER_SCHEDULER(transpose)
-FUSER_SCHEDULER(broadcast)
-FUSER_SCHEDULER(rows)
-FUSER_SCHEDULER(pointwise)
-#undef FUSER_SCHEDULER
+#include "schedulers/schedulers.def"
 
 // Elements per thread: 16 bytes of the widest dtype of a full-rank access, because wider vectors
 // would need strided accesses. Fewer if the loads of one thread would exceed its registers, or if
