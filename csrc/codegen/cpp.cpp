@@ -142,7 +142,7 @@ struct CppPrinter : LanePrinter {
                   first(s.offset), "] = ", value, ";"));
         break;
       case Form::Neighbours:
-        line(text(s.streaming && e.count.empty() ? "stream(" : "store(",
+        line(text(s.cache == CachePolicy::Streaming && e.count.empty() ? "stream(" : "store(",
                   address(s.buffer, s.offset), ", ", vector, then(e.count), ");"));
         break;
       case Form::Strided:

@@ -109,8 +109,7 @@ struct Printer : ExprPrinter {
     const std::string at = address(s.buffer, s.offset);
     const Guard g = guard(s);
     if constexpr (stores<Access>)
-      line(text("store", g.form, s.streaming ? "<true>" : "", "(", at, ", ", part(s), g.arguments,
-                ");"));
+      line(text("store", g.form, row(s.cache).argument, "(", at, ", ", part(s), g.arguments, ");"));
     else
       line(text("load", g.form, "(", part(s), ", ", at, g.arguments, ");"));
   }
@@ -120,8 +119,8 @@ struct Printer : ExprPrinter {
     const int chunk = kernel.arrays[s.array].chunk;
     FUSER_ASSERT(s.width == chunk, "an access of ", s.width, " elements to chunks of ", chunk);
     const Guard g = guard(s);
-    line(text("load_raw", g.form, s.streaming ? "<true>" : "", "(", element(s.array, s.element),
-              ", ", address(s.buffer, s.offset), g.arguments, ");"));
+    line(text("load_raw", g.form, row(s.cache).argument, "(", element(s.array, s.element), ", ",
+              address(s.buffer, s.offset), g.arguments, ");"));
   }
 
   void load_unaligned(const Load& s) {

@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "ir/cache_policy.h"
 #include "ir/expr.h"
 #include "ir/reductions.h"
 
@@ -103,10 +104,8 @@ struct Load {
   // Unaligned access: the offset is no multiple of width, but the buffer is aligned. The two
   // aligned vectors around the existing elements are read whole.
   bool unaligned = false;
-  int words = -1;  // misalignment in 32-bit words if it is a constant, else -1
-  // streaming access into chunks, which bypasses L1 because nothing else reads
-  // it
-  bool streaming = false;
+  int words = -1;       // misalignment in 32-bit words if it is a constant, else -1
+  CachePolicy cache{};  // of a load of whole chunks
   // Elements along rows: the first is `column` elements into a row of `columns`. At the end of a
   // row the offset advances by `jump` more. nullptr: all elements are neighbours.
   Expr column = nullptr, columns = nullptr, jump = nullptr;
@@ -125,7 +124,7 @@ struct Write {
   Expr offset = nullptr;
   Expr in = nullptr;
   Expr count = nullptr;
-  bool streaming = false;  // streaming access, which bypasses L1
+  CachePolicy cache{};  // of a vector without a count
   Expr column = nullptr, columns = nullptr, jump = nullptr;
 };
 struct For {  // v<var> = 0 .. extent - 1, fully unrolled: it indexes registers

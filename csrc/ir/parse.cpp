@@ -26,8 +26,8 @@
 //       v<i> ':' DTYPE '=' expr                      any other Let; DTYPE is the dtype of expr
 //       ARRAY '[' expr ']' '=' expr
 //       'load' ARRAY '[' expr ']' 'width' INT BUFFER '[' expr ']' exists [row]
-//           ['streaming'] ['unaligned' ['by' INT]]
-//       'write' BUFFER '[' expr ']' 'width' INT ARRAY '[' expr ']' exists [row] ['streaming']
+//           [policy] ['unaligned' ['by' INT]]
+//       'write' BUFFER '[' expr ']' 'width' INT ARRAY '[' expr ']' exists [row] [policy]
 //       'for' v<i> '<' INT '{' {statement} '}'       '}' on a line of its own
 //       'serial' v<i> '<' expr ['unroll' INT] '{' {statement} '}'
 //       'if' ['uniform'] expr '{' {statement} '}'
@@ -220,7 +220,8 @@ struct Parser : ExprParser {
         s.jump = expression();
       }
     }
-    if constexpr (requires { s.streaming; }) s.streaming = accept("streaming");
+    if constexpr (requires { s.cache; })
+      s.cache = parse_cache_policy([&](const char* word) { return accept(word); });
   }
 
   Stmt shiftable(Load s) {

@@ -236,8 +236,8 @@ struct Writer {
       clause(" of ", a.columns);
       clause(" jump ", a.jump);
     }
-    if constexpr (requires { a.streaming; })
-      if (a.streaming) out += " streaming";
+    if constexpr (requires { a.cache; })
+      if (a.cache != CachePolicy{}) out += text(" ", row(a.cache).word);
     if constexpr (requires { a.unaligned; })
       if (a.unaligned) out += a.words < 0 ? " unaligned" : text(" unaligned by ", a.words);
   }

@@ -3,7 +3,7 @@
 // picks its position in it. No transform is replayed on tensors.
 //
 // A schedule consists of integers only. It compares, prints whole, and parses back
-// (schedule_text.h).
+// (schedule_text.h). Attributes of stagings, lanes and launch are rows of attributes.def.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "fusion/index/access.h"
+#include "ir/cache_policy.h"
 #include "schedule/access_set.h"
 
 namespace fuser::schedule {
@@ -60,14 +61,9 @@ struct Loop {
 };
 // Properties of the vectors of a loop nest.
 struct Lanes {
-  bool tail = false;  // True if the last vector may run past the end of its dim
-  // Number of innermost axes of the vectorized dim that a vector stays within. A value that does
-  // not vary over them is uniform across the lanes. 0: a vector may cross any axis.
-  int axes = 0;
-  // True if every select predicate is uniform across the lanes of a vector
-  bool uniform_select = false;
-  // True if vectors within one innermost row take a code path of their own
-  bool split_at_rows = false;
+#define FUSER_LANES_FLAG(name, meaning) bool name = false;
+#define FUSER_LANES_NUMBER(name, default_value, least, most, meaning) int name = default_value;
+#include "schedule/attributes.def"
   bool operator==(const Lanes&) const = default;
 };
 // A reduction kernel has one nest, which describes the loops of all phases over dims {K, R}.
@@ -98,9 +94,9 @@ enum class VectorKind : uint8_t {
 };
 struct Vectorization {  // how one access moves memory
   VectorKind kind = VectorKind::Scalar;
-  int width = 1;           // elements moved at once
-  LaneWindow window{};     // of a strided access
-  bool streaming = false;  // True if it bypasses L1, which keeps the tensors that all rows read
+  int width = 1;        // elements moved at once
+  LaneWindow window{};  // of a strided access
+  ir::CachePolicy cache{};
   bool operator==(const Vectorization&) const = default;
 };
 
@@ -118,12 +114,9 @@ struct Staging {
   fusion::ValueId value = -1;  // -1: an access is staged
   Place place = Place::Registers;
   StagingShape shape = StagingShape::Row;
-  int rows_per_vector = 1;  // neighbouring rows of a tile that move as one vector
-  int stages = 1;           // asynchronous copies of rows in flight, with a Serial loop over K
-  bool prefetch = false;    // True if a tile is copied while the previous one is processed
-  // Against bank conflicts of a tile: vectors by which each row is rotated against the previous
-  // row, and unused elements behind each row.
-  int swizzle = 0, pad = 0;
+#define FUSER_STAGING_FLAG(name, meaning) bool name = false;
+#define FUSER_STAGING_NUMBER(name, default_value, least, most, meaning) int name = default_value;
+#include "schedule/attributes.def"
   bool operator==(const Staging&) const = default;
 };
 
@@ -137,10 +130,10 @@ struct Combination {  // reductions over one dim
 };
 
 struct Launch {
-  int threads = 256;          // per block
-  int min_blocks_per_sm = 0;  // resident blocks that limit the registers of a thread; 0: no limit
-  // True if blocks run over the grid in reverse order: the first block takes the last elements.
-  bool reverse_grid = false;
+  int threads = 256;  // per block
+#define FUSER_LAUNCH_FLAG(name, meaning) bool name = false;
+#define FUSER_LAUNCH_NUMBER(name, default_value, least, most, meaning) int name = default_value;
+#include "schedule/attributes.def"
   bool operator==(const Launch&) const = default;
 };
 

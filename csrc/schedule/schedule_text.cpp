@@ -69,6 +69,9 @@ class Printer {
   void flag(const char* name, bool& set) {
     if (set) out_ += text(" ", name);
   }
+  void policy(ir::CachePolicy& cache) {
+    if (cache != ir::CachePolicy{}) out_ += text(" ", row(cache).word);
+  }
   template <class T>
   void number(const char* name, T& n, int default_value) {
     if (n != default_value) out_ += text(" ", name, "(", n, ")");
@@ -164,6 +167,13 @@ class Parser {
   void flag(const char* name, bool& set) {
     if (find(name)) tokens_.erase(tokens_.begin() + found_), set = true;
   }
+  void policy(ir::CachePolicy& cache) {
+    cache = ir::parse_cache_policy([&](const char* word) {
+      bool found = false;
+      flag(word, found);
+      return found;
+    });
+  }
   template <class T>
   void number(const char* name, T& n, int) {
     numbers(name, true, n);
@@ -249,10 +259,10 @@ void fields(V& v, Loop& l) {
 
 template <class V>
 void fields(V& v, Lanes& l) {
-  v.flag("tail", l.tail);
-  v.number("axes", l.axes, 0);
-  v.flag("uniform_select", l.uniform_select);
-  v.flag("split_at_rows", l.split_at_rows);
+#define FUSER_LANES_FLAG(name, meaning) v.flag(#name, l.name);
+#define FUSER_LANES_NUMBER(name, default_value, least, most, meaning) \
+  v.number(#name, l.name, default_value);
+#include "schedule/attributes.def"
 }
 
 template <class V>
@@ -261,7 +271,7 @@ void fields(V& v, Vectorization& a) {
   v.count(a.width, 1);
   LaneWindow& w = a.window;
   v.numbers("window", w != LaneWindow(), w.width, w.repeat, w.step, w.start);
-  v.flag("streaming", a.streaming);
+  v.policy(a.cache);
 }
 
 template <class V>
@@ -269,11 +279,10 @@ void fields(V& v, Staging& s) {
   v.index(s.access >= 0 ? s.access : s.value);
   v.word(s.place);
   v.word(s.shape);
-  v.number("rows_per_vector", s.rows_per_vector, 1);
-  v.number("stages", s.stages, 1);
-  v.flag("prefetch", s.prefetch);
-  v.number("swizzle", s.swizzle, 0);
-  v.number("pad", s.pad, 0);
+#define FUSER_STAGING_FLAG(name, meaning) v.flag(#name, s.name);
+#define FUSER_STAGING_NUMBER(name, default_value, least, most, meaning) \
+  v.number(#name, s.name, default_value);
+#include "schedule/attributes.def"
 }
 
 template <class V>
@@ -286,8 +295,10 @@ void fields(V& v, Combination& c) {
 template <class V>
 void fields(V& v, Launch& l) {
   v.number("threads", l.threads, -1);  // always printed
-  v.number("min_blocks_per_sm", l.min_blocks_per_sm, 0);
-  v.flag("reverse_grid", l.reverse_grid);
+#define FUSER_LAUNCH_FLAG(name, meaning) v.flag(#name, l.name);
+#define FUSER_LAUNCH_NUMBER(name, default_value, least, most, meaning) \
+  v.number(#name, l.name, default_value);
+#include "schedule/attributes.def"
 }
 
 template <class T>

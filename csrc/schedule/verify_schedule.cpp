@@ -30,6 +30,10 @@ struct Verifier {
   void expect(bool holds, const T&... message) const {
     if (!holds) throw Fault(kind, "schedule-2", text("schedule: ", message...));
   }
+  void expect_range(const char* name, int value, int least, int most, const std::string& of) const {
+    expect(value >= least && value <= most, name, "(", value, ") of ", of, "; expected ", least,
+           " to ", most);
+  }
   template <class... T>
   void expect_loops(bool holds, const T&... message) const {
     if (!holds) throw Fault(kind, "schedule-3", text("schedule: ", message...));
@@ -92,6 +96,9 @@ void Verifier::nest(const LoopNest& nest) const {
   expect(is_power(lanes) && lanes <= vector_bytes, "a vector of ", lanes,
          " elements; expected a power of two up to ", vector_bytes);
   expect(lanes > 1 || nest.lanes == Lanes(), "lanes of a nest without a Vector loop");
+#define FUSER_LANES_NUMBER(name, default_value, least, most, meaning) \
+  expect_range(#name, nest.lanes.name, least, most, "the lanes of a nest");
+#include "schedule/attributes.def"
   for (ValueId v : nest.computed)
     expect(v >= 0 && v < static_cast<int>(p.refined.values.size()), "value ", v, " of ",
            p.refined.values.size());
@@ -138,11 +145,9 @@ void Verifier::stagings() const {
              what, at, " is staged twice");
     expect(staging.place == Place::Shared || staging.shape == StagingShape::Row, what, at,
            " is staged in registers; expected the shape Row");
-    expect(staging.stages >= 1 && staging.stages <= 64, staging.stages, " stages of ", what, at);
-    expect(staging.rows_per_vector >= 1 && staging.rows_per_vector <= vector_bytes,
-           staging.rows_per_vector, " rows per vector of ", what, at);
-    expect(staging.swizzle <= most_threads && staging.pad <= vector_bytes, what, at,
-           " is rotated or padded too far");
+#define FUSER_STAGING_NUMBER(name, default_value, least, most, meaning) \
+  expect_range(#name, staging.name, least, most, text("the staging of ", what, at));
+#include "schedule/attributes.def"
     if (!access || staging.place != Place::Shared || staging.shape != StagingShape::Row) continue;
     const Vectorization& vectors = s.accesses[at];
     expect(
@@ -234,8 +239,9 @@ void verify(const Problem& whole, const Schedule& s, FaultKind kind) {
   v.expect(!s.nests.empty(), "no nest; expected at least one");
   v.expect(s.launch.threads >= 1 && s.launch.threads <= most_threads, s.launch.threads,
            " threads; expected at most ", most_threads);
-  v.expect(s.launch.min_blocks_per_sm >= 0 && s.launch.min_blocks_per_sm <= 16,
-           s.launch.min_blocks_per_sm, " blocks per SM; expected at most 16");
+#define FUSER_LAUNCH_NUMBER(name, default_value, least, most, meaning) \
+  v.expect_range(#name, s.launch.name, least, most, "the launch");
+#include "schedule/attributes.def"
   v.dims();
   for (const LoopNest& nest : s.nests) v.nest(nest);
   v.accesses();

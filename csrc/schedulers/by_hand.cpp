@@ -125,9 +125,9 @@ void check_accesses(const Problem& p, const Schedule& planned, const Schedule& w
                                         [](const Dim& d) { return d.line.access >= 0; });
   for (size_t i = 0; i < planned.accesses.size(); ++i) {
     const Vectorization &before = planned.accesses[i], &a = wanted.accesses[i];
-    expect(!a.streaming || before.streaming ||
+    expect(a.cache == ir::CachePolicy{} || a.cache == before.cache ||
                (nest_kind(wanted) == NestKind::Rows && !is_loaded(p.accesses[i])),
-           "streaming access ", i, "; expected an access of a tile of rows");
+           row(a.cache).word, " access ", i, "; expected an access of a tile of rows");
     if (a.kind == VectorKind::Scalar) {
       expect(before.kind == VectorKind::Scalar || !stores_lines, "scalar access ", i,
              "; expected the planned vectors, because rows start at memory lines");

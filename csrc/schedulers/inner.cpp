@@ -420,7 +420,7 @@ Schedule schedule_inner(Problem& both, const Plan& plan) {
   Schedule s = start_of_reduction(p, fields);
   s.single_pass = fields.single_pass;
   for (size_t i = 0; i < p.accesses.size(); ++i)
-    s.accesses[i].streaming = fields.streaming.contains(i);
+    if (fields.streaming.contains(i)) s.accesses[i].cache = CachePolicy::Streaming;
   if (fields.cache_computed)
     for (ValueId v : computed_again(p)) s.stagings.push_back({.value = v});
   LoopNest& nest = s.nests.back();

@@ -254,7 +254,8 @@ struct Builder {
                                    .width = lanes,
                                    .buffer = a.buffer,
                                    .offset = offset(a),
-                                   .count = count}});
+                                   .count = count,
+                                   .cache = cache_of(schedule, i, lanes, count)}});
     }
     if (by_lane.empty()) return;
     kernel.body.push_back(lane_loop([&](Body& body, Expr lane) {

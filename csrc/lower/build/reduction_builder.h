@@ -229,7 +229,6 @@ struct Builder {
   bool is_unaligned(int access) const;  // its vectors start at any element
   // Returns whether the misalignment of the access equals that of the peeled row.
   bool follows_rows(int access) const;
-  bool is_streaming(int access) const { return schedule.accesses[access].streaming; }
   schedule::Place place_of(int access) const {
     return stagings[access] ? stagings[access]->place : schedule::Place::Reload;
   }

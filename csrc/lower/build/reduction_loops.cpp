@@ -286,7 +286,7 @@ Body Builder::reads(const ReductionLoop& w, bool beside) {
                           .buffer = a.buffer,
                           .offset = offset_of(kernel, a, w.outer),
                           .in = inside(g, a),
-                          .streaming = is_streaming(access)}});
+                          .cache = cache_of(schedule, access, vector, nullptr)}});
   }
   return first;
 }
@@ -540,7 +540,7 @@ void Builder::store(Body& body, int access, const Known& known, Expr owner) {
   const Mask g = mask(axes, nullptr);
   w.in = both(owner, g.in);
   w.count = lanewise ? g.count : nullptr;
-  w.streaming = lanewise && !w.count && is_streaming(access);
+  if (lanewise) w.cache = cache_of(schedule, access, vector, w.count);
   body.push_back({w});
 }
 

@@ -140,7 +140,8 @@ void Builder::stores(size_t s, Body& body) {
                            .buffer = a.buffer,
                            .offset = at(lane),
                            .in = g.in,
-                           .count = g.count}});
+                           .count = g.count,
+                           .cache = cache_of(schedule, access, width, g.count)}});
     };
     nest(w, axes, body, [&](Body& out) {
       if (is_vectorized(w, access) || w.lanes == 1) return write(out, constant(0), w.lanes);

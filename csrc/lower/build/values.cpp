@@ -192,6 +192,10 @@ Expr within(KernelIR& kernel, const SelectLoad& either, Expr here) {
   return kernel.exprs.apply(Op::where, {here, first ? first : always, second ? second : always});
 }
 
+CachePolicy cache_of(const schedule::Schedule& schedule, size_t access, int width, Expr count) {
+  return width > 1 && !count ? schedule.accesses[access].cache : CachePolicy{};
+}
+
 Expr named(KernelIR& kernel, Body& body, Expr value) {
   if (value->kind != ExprNode::Kind::Apply && value->kind != ExprNode::Kind::Cast) return value;
   const int var = kernel.vars++;

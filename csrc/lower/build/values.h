@@ -42,6 +42,11 @@ ir::Expr within(ir::KernelIR& kernel, const fusion::Pred& in, const std::vector<
 // Returns the conjunction of two masks; nullptr means true.
 ir::Expr both(ir::Exprs& exprs, ir::Expr a, ir::Expr b);
 
+// Returns the cache policy of an access that moves `width` elements. Single elements, and vectors
+// of which `count` elements exist, have none.
+ir::CachePolicy cache_of(const schedule::Schedule& schedule, size_t access, int width,
+                         ir::Expr count);
+
 // Gives `value` a name in `body` unless it is a leaf already.
 ir::Expr named(ir::KernelIR& kernel, ir::Body& body, ir::Expr value);
 
