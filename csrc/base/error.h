@@ -5,9 +5,12 @@
 // given values, and a remedy; they never quote a C++ condition.
 #pragma once
 
+#include <charconv>
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <string_view>
+#include <type_traits>
 
 namespace fuser {
 
@@ -31,23 +34,44 @@ class Fault : public std::runtime_error {
   std::string rule;
 };
 
+// Appends a streamable value as a stream prints it. Strings and integers, nearly all parts of the
+// texts of kernels, need no stream, whose construction takes longer than a short text.
+template <class T>
+void append_to(std::string& out, const T& value) {
+  if constexpr (std::is_same_v<T, bool>) {
+    out += value ? '1' : '0';
+  } else if constexpr (std::is_convertible_v<const T&, std::string_view>) {
+    out += std::string_view(value);
+  } else if constexpr (std::is_integral_v<T> && sizeof(T) == 1) {
+    out += static_cast<char>(value);
+  } else if constexpr (std::is_integral_v<T>) {
+    char digits[24];
+    out.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
+  } else {
+    std::ostringstream stream;
+    stream << value;
+    out += stream.str();
+  }
+}
+
 // Returns "a, b, c" for any range of streamable items.
 template <class Range>
 std::string joined(const Range& range, const char* separator = ", ") {
-  std::ostringstream out;
+  std::string out;
   const char* between = "";
   for (const auto& item : range) {
-    out << between << item;
+    out += between;
+    append_to(out, item);
     between = separator;
   }
-  return out.str();
+  return out;
 }
 
 template <class... Parts>
 std::string text(const Parts&... parts) {
-  std::ostringstream out;
-  (out << ... << parts);
-  return out.str();
+  std::string out;
+  (append_to(out, parts), ...);
+  return out;
 }
 
 }  // namespace fuser
