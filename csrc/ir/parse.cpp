@@ -53,6 +53,7 @@
 //       'sync_grid' BUFFER
 //   exists      ['in' expr] ['count' expr]
 //   row         'column' expr 'of' expr 'jump' expr
+//   policy      a word of cache_policies.def
 //   expr        parse_expr.h
 //
 // Dtypes have their names in kernel text (bf16). Expressions are built through Exprs, which brings

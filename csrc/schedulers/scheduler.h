@@ -61,7 +61,7 @@ struct Scheduler {
   bool for_cpu = false;  // its schedules are those of CPU kernels (lower_cpu)
 };
 
-// All schedulers of GPU kernels, most specific first (registry.cpp), and those of CPU kernels
+// All schedulers of GPU kernels, most specific first (schedulers.def), and those of CPU kernels
 // (cpu/registry.cpp).
 std::span<const Scheduler> schedulers();
 std::span<const Scheduler> cpu_schedulers();

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/error.h"
-#include "lower/build/values.h"
+#include "lower/build/builder_state.h"
 #include "lower/passes.h"
 
 namespace fuser::lower {
@@ -16,10 +16,7 @@ namespace {
 
 // Builder of kernels with one nest and without collectives: every thread owns the vector lanes of
 // one point of the iteration space.
-struct Builder {
-  const Problem& problem;
-  const Schedule& schedule;
-  KernelIR kernel;
+struct Builder : BuilderState {
   int lanes = 1;
   AxisSet lane_axes = 0;
   Expr in = nullptr, count = nullptr;  // mask and element count of this thread; `in` encloses all
@@ -34,14 +31,11 @@ struct Builder {
   bool is_vectorized(size_t access) const {
     return schedule.accesses[access].kind == VectorKind::Aligned;
   }
-  Exprs& exprs() { return kernel.exprs; }
   Expr import(Expr e) { return lower::import(kernel, e); }
   Expr offset(const MemoryAccess& a) { return offset_of(kernel, a, uniform); }
   Expr inside(const MemoryAccess& a, const std::vector<Expr>& known) {
     return within(kernel, a.in, known);
   }
-  int new_var() { return kernel.vars++; }
-  Expr var(int v, DType dtype = DType::Int64) { return exprs().symbol(Symbol::Var, v, 0, dtype); }
   bool varies(AxisSet axes) const { return lanes > 1 && (axes & lane_axes) != 0; }
 
   // Builds the index map: the point of the space that each thread owns.
@@ -93,11 +87,6 @@ struct Builder {
     const Vectorization& v = schedule.accesses[access];
     const bool strided = v.kind == VectorKind::Strided && lanes > 1;
     return strided && varies(axes_of(problem, problem.accesses[access])) ? &v.window : nullptr;
-  }
-
-  int new_array(std::string name, DType dtype, int extent) {
-    kernel.arrays.push_back({.name = std::move(name), .dtype = dtype, .extent = extent});
-    return static_cast<int>(kernel.arrays.size()) - 1;
   }
 
   // Returns the loop over the lanes of accesses that move lane by lane, with the body that
@@ -348,6 +337,32 @@ struct Builder {
       if (Body* inner = inner_body(s)) place(*inner, index_map, loop ? var(loop->var) : lane);
     }
   }
+
+  // Emits the points of a thread: vectors within one row on a path of their own if the schedule
+  // splits there.
+  void emit() {
+    uniform_select = nest().lanes.uniform_select;
+    Body all = std::move(kernel.body), body;
+    if (nest().lanes.split_at_rows) {
+      Expr there = nullptr;
+      Body row = in_one_row(there);
+      Expr elsewhere = exprs().apply(Op::logical_not, {there});
+      body.push_back({If{.condition = there, .body = std::move(row)}});
+      body.push_back({If{.condition = elsewhere, .body = point()}});
+    } else {
+      body = point();
+    }
+    if (in)
+      all.push_back({If{.condition = in, .body = std::move(body)}});
+    else
+      std::move(body.begin(), body.end(), std::back_inserter(all));
+    kernel.body = std::move(all);
+  }
+};
+
+constexpr Step<Builder> steps[] = {
+    {"index map", &Builder::make_index_map, "the point of a thread, its mask, and the grid"},
+    {"points", &Builder::emit, "loads, arithmetic, stores"},
 };
 
 }  // namespace
@@ -355,34 +370,8 @@ struct Builder {
 KernelIR build_pointwise(const Problem& problem, const Schedule& schedule, bool index64) {
   FUSER_ASSERT(schedule.nests.size() == 1, "build_pointwise() expects one nest, got ",
                schedule.nests.size());
-  Builder b{.problem = problem,
-            .schedule = schedule,
-            .kernel = {},
-            .array_of_access = {},
-            .uniform = {},
-            .in_lane = {}};
-  b.kernel.threads = schedule.launch.threads;
-  b.kernel.min_blocks = schedule.launch.min_blocks_per_sm;
-  b.kernel.index64 = index64;
-  b.uniform_select = b.nest().lanes.uniform_select;
-  declare_buffers(problem, b.kernel);
-  b.make_index_map();
-  Body by_row = std::move(b.kernel.body), body;
-  if (b.nest().lanes.split_at_rows) {
-    Expr there = nullptr;
-    Body row = b.in_one_row(there);
-    Expr elsewhere = b.exprs().apply(Op::logical_not, {there});
-    body.push_back({If{.condition = there, .body = std::move(row)}});
-    body.push_back({If{.condition = elsewhere, .body = b.point()}});
-  } else {
-    body = b.point();
-  }
-  if (b.in)
-    by_row.push_back({If{.condition = b.in, .body = std::move(body)}});
-  else
-    std::move(body.begin(), body.end(), std::back_inserter(by_row));
-  b.kernel.body = std::move(by_row);
-  return std::move(b.kernel);
+  Builder b{{problem, schedule, declare_kernel(problem, schedule, index64)}};
+  return run_steps(b, steps);
 }
 
 }  // namespace fuser::lower

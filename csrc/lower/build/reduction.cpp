@@ -30,13 +30,6 @@ Expr Builder::element(Expr lane, int per_step) {
   return per_step > 1 ? exprs().add(step, lane) : step;
 }
 
-int Builder::new_array(std::string name, DType dtype, int extent, std::optional<State> state,
-                       int chunk) {
-  kernel.arrays.push_back(
-      {.name = std::move(name), .dtype = dtype, .extent = extent, .state = state, .chunk = chunk});
-  return static_cast<int>(kernel.arrays.size()) - 1;
-}
-
 int Builder::new_shared(std::string name, DType dtype, int elements, std::optional<State> state) {
   return new_shared(std::move(name), dtype, constant(elements), state);
 }
@@ -527,28 +520,38 @@ void Builder::rows_loop() {
   kernel.body.push_back({Serial{.var = row_var, .extent = row_count, .body = std::move(body)}});
 }
 
-void Builder::build() {
-  declare_buffers(problem, kernel);
-  take_stagings();
-  make_index_map();
-  analyse();
+void Builder::declare_staging() {
   declare_places();
   declare_ahead();
   declare_prefetch();
-  if (kernel.cluster > 1) {
-    arrivals = new_shared("s_arrivals", DType::Int64, 0);
-    kernel.body.push_back({SyncCluster{SyncCluster::Part::Arrive, arrivals}});
-  }
+}
+
+void Builder::init_cluster() {
+  if (kernel.cluster == 1) return;
+  arrivals = new_shared("s_arrivals", DType::Int64, 0);
+  kernel.body.push_back({SyncCluster{SyncCluster::Part::Arrive, arrivals}});
+}
+
+void Builder::init_columns() {
   for (size_t v = 0; v < values().size(); ++v)
     if (reduces_columns(values()[v])) kernel.body.push_back({InitState{state_of[v]}});
+}
+
+void Builder::emit_rows() {
   if (has_tile())
     take_tile();
   else if (row_var >= 0)
     rows_loop();
   else
     compute_row(kernel.body);
-  if (problem.columns) finish_columns();
+}
+
+void Builder::end_cluster() {
   if (kernel.cluster > 1) kernel.buffers[arrivals].elements = constant(places_of_arrival);
+}
+
+void Builder::limit_registers() {
+  if (!kernel.min_blocks) kernel.min_blocks = is_crowded();
 }
 
 }  // namespace fuser::lower::reduction
@@ -559,18 +562,31 @@ using namespace fusion;
 using namespace ir;
 using namespace schedule;
 
+namespace {
+
+constexpr Step<reduction::Builder> steps[] = {
+    {"stagings", &reduction::Builder::take_stagings, "the staging of each access"},
+    {"index map", &reduction::Builder::make_index_map,
+     "the position of a thread in K and R, its loops, and the grid"},
+    {"analysis", &reduction::Builder::analyse,
+     "the phase of each value, and the partial results of each reduction"},
+    {"staging", &reduction::Builder::declare_staging,
+     "shared memory and registers of persistent rows, copies and tiles"},
+    {"cluster", &reduction::Builder::init_cluster, "barriers between the blocks of a cluster"},
+    {"columns", &reduction::Builder::init_columns, "identities of the reductions over K"},
+    {"rows", &reduction::Builder::emit_rows,
+     "for each phase: loads, vectors, accumulation, combination over threads; then stores"},
+    {"merge", &reduction::Builder::finish_columns, "results of the reductions over K"},
+    {"arrivals", &reduction::Builder::end_cluster, "the number of barriers of a cluster"},
+    {"registers", &reduction::Builder::limit_registers, "the limit of registers"},
+};
+
+}  // namespace
+
 KernelIR build_reduction(const Problem& whole, const Schedule& schedule, bool index64) {
   const Problem& problem = schedule.single_pass ? *whole.single_pass : whole;
-  reduction::Builder b{.problem = problem, .schedule = schedule, .kernel = {}};
-  b.kernel.threads = schedule.launch.threads;
-  b.kernel.cooperative =
-      std::any_of(schedule.reductions.begin(), schedule.reductions.end(),
-                  [](const Combination& c) { return c.finish == Finish::Cooperative; });
-  b.kernel.index64 = index64;
-  b.build();
-  const int min_blocks = schedule.launch.min_blocks_per_sm;
-  b.kernel.min_blocks = min_blocks ? min_blocks : b.is_crowded();
-  return std::move(b.kernel);
+  reduction::Builder b{{problem, schedule, declare_kernel(problem, schedule, index64)}};
+  return run_steps(b, steps);
 }
 
 }  // namespace fuser::lower

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "fusion/kernel/reduction_phases.h"
-#include "lower/build/values.h"
+#include "lower/build/builder_state.h"
 #include "lower/passes.h"
 #include "schedule/device.h"
 
@@ -62,11 +62,7 @@ struct ReductionLoop {
   std::vector<bool> in_pairs{};   // by access: read for two steps at a time
 };
 
-struct Builder {
-  const fusion::Problem& problem;
-  const schedule::Schedule& schedule;
-  ir::KernelIR kernel;
-
+struct Builder : BuilderState {
   // Stagings by access: nullptr if the access is reloaded. `packed`, `staged`: whether any has this
   // shape. `stages`: copies of rows in flight.
   std::vector<const schedule::Staging*> stagings;
@@ -124,11 +120,6 @@ struct Builder {
   std::vector<int> output_of;      // by access: array of the elements to store
   fusion::ReductionPhases phases;  // phase of each value and store
 
-  const std::vector<fusion::Value>& values() const { return problem.refined.values; }
-  ir::Exprs& exprs() { return kernel.exprs; }
-  ir::Expr constant(int64_t v) { return exprs().constant(v); }
-  ir::Expr var(int v) { return exprs().symbol(ir::Symbol::Var, v); }
-  int new_var() { return kernel.vars++; }
   ir::Expr both(ir::Expr a, ir::Expr b) { return lower::both(exprs(), a, b); }
   ir::Expr inside(const Mask& g, const fusion::MemoryAccess& a, const Known& known = {}) {
     return both(g.in, within(kernel, a.in, known));
@@ -141,8 +132,6 @@ struct Builder {
   // Returns the position of a lane of the unrolled step in a register array.
   ir::Expr element(ir::Expr lane, int per_step);
 
-  int new_array(std::string name, ir::DType dtype, int extent, std::optional<ir::State> state = {},
-                int chunk = 0);
   int new_shared(std::string name, ir::DType dtype, int elements,
                  std::optional<ir::State> state = {});
   int new_shared(std::string name, ir::DType dtype, ir::Expr elements,
@@ -420,7 +409,14 @@ struct Builder {
                     const std::vector<int>& partials, ir::Expr column, ir::Expr y, Known& known);
   void store_columns(ir::Body& body, ir::Expr column, ir::Expr owner, Known& known);
 
-  void build();
+  // ---- Steps of build_reduction() that run the functions above
+
+  void declare_staging();
+  void init_cluster();
+  void init_columns();
+  void emit_rows();
+  void end_cluster();
+  void limit_registers();
 };
 
 }  // namespace fuser::lower::reduction

@@ -410,6 +410,7 @@ int Builder::columns_per_merge() const {
 }
 
 void Builder::finish_columns() {
+  if (!problem.columns) return;
   std::vector<ValueId> reduced;
   for (size_t v = 0; v < values().size(); ++v)
     if (reduces_columns(values()[v])) reduced.push_back(static_cast<ValueId>(v));

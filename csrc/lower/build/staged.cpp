@@ -17,11 +17,6 @@ Expr Builder::index_let(Body& body, Expr value) {
   return exprs().symbol(Symbol::Var, v, 0, value->dtype);
 }
 
-int Builder::new_array(std::string name, DType dtype, int extent) {
-  kernel.arrays.push_back({.name = std::move(name), .dtype = dtype, .extent = extent});
-  return static_cast<int>(kernel.arrays.size()) - 1;
-}
-
 // The offset of the first step is named before the loops. Steps and lanes add constants that are
 // equal for all threads. An offset that is not linear in its dims is divided inside the loops.
 Offset Builder::offset(const ThreadMapping& w, Expr whole, Body& body, Expr second, Expr here) {
@@ -243,16 +238,19 @@ void Builder::assign(size_t s, Body& body, const Known& known, Expr lane) {
   }
 }
 
-void Builder::build() {
-  measure_dims();
-  place_block();
+void Builder::map_threads() {
   for (const LoopNest& nest : schedule.nests) mappings.push_back(make_mapping(nest));
+}
+
+void Builder::prepare_reads() {
   access_of.assign(values().size(), -1);
   for (size_t i = 0; i < problem.accesses.size(); ++i)
     if (!problem.accesses[i].store) access_of[problem.accesses[i].index] = static_cast<int>(i);
   array_of.assign(mappings.size(), std::vector<int>(problem.accesses.size(), -1));
   select_loads = find_select_loads(problem);
-  declare_staged_values();
+}
+
+void Builder::emit_stages() {
   Body all = std::move(kernel.body);
   bool written = false;
   for (size_t s = 0; s < mappings.size(); ++s) {
@@ -274,14 +272,24 @@ void Builder::build() {
 
 }  // namespace staged
 
+namespace {
+
+constexpr Step<staged::Builder> steps[] = {
+    {"dims", &staged::Builder::measure_dims, "axes, extent and tile of each dim"},
+    {"block", &staged::Builder::place_block, "the tile of a block, and the grid"},
+    {"mappings", &staged::Builder::map_threads, "the index map of each stage"},
+    {"reads", &staged::Builder::prepare_reads, "reads that one load serves"},
+    {"staging", &staged::Builder::declare_staged_values,
+     "shared memory and registers of the values that cross it"},
+    {"stages", &staged::Builder::emit_stages,
+     "for each stage: loads, staged values, arithmetic, staging, stores; no Symbol::Axis"},
+};
+
+}  // namespace
+
 KernelIR build_staged(const Problem& problem, const Schedule& schedule, bool index64) {
-  staged::Builder b{.problem = problem, .schedule = schedule};
-  b.kernel.threads = schedule.launch.threads;
-  b.kernel.min_blocks = schedule.launch.min_blocks_per_sm;
-  b.kernel.index64 = index64;
-  declare_buffers(problem, b.kernel);
-  b.build();
-  return std::move(b.kernel);
+  staged::Builder b{{problem, schedule, declare_kernel(problem, schedule, index64)}};
+  return run_steps(b, steps);
 }
 
 }  // namespace fuser::lower

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "lower/build/values.h"
+#include "lower/build/builder_state.h"
 #include "lower/passes.h"
 #include "schedule/device.h"
 
@@ -64,11 +64,7 @@ using Offset = std::function<ir::Expr(ir::Expr lane)>;
 // loop.
 enum Depth { Outside, Step, Lane };
 
-struct Builder {
-  const fusion::Problem& problem;
-  const schedule::Schedule& schedule;
-  ir::KernelIR kernel{};
-
+struct Builder : BuilderState {
   // Axes, extents, block index and tile extent of each dim.
   std::vector<fusion::AxisSet> axes_of_dim{};
   std::vector<ir::Expr> extents{}, block_at{};
@@ -80,11 +76,6 @@ struct Builder {
   std::vector<std::vector<int>> array_of{};  // register array, by stage and access
   std::vector<SelectLoad> select_loads{};    // pairs of reads that one load serves
 
-  ir::Exprs& exprs() { return kernel.exprs; }
-  ir::Expr constant(int64_t v) { return exprs().constant(v); }
-  ir::Expr var(int v) { return exprs().symbol(ir::Symbol::Var, v); }
-  int new_var() { return kernel.vars++; }
-  const std::vector<fusion::Value>& values() const { return problem.refined.values; }
   bool over(fusion::AxisSet axes, schedule::DimId dim) const {
     return (axes & axes_of_dim[dim]) != 0;
   }
@@ -97,7 +88,6 @@ struct Builder {
   }
 
   ir::Expr index_let(ir::Body& body, ir::Expr value);
-  int new_array(std::string name, ir::DType dtype, int extent);
 
   // ---- Thread mapping of a stage
 
@@ -189,7 +179,11 @@ struct Builder {
   // Assigns the values that leave the stage to the arrays from which they are stored.
   void assign(size_t s, ir::Body& body, const Known& known, ir::Expr lane);
 
-  void build();
+  // ---- Steps of build_staged() that run the functions above
+
+  void map_threads();
+  void prepare_reads();
+  void emit_stages();
 };
 
 }  // namespace fuser::lower::staged
