@@ -2,6 +2,7 @@
 
     python -m benchmarks.texts --keep FILE       before a change of the compiler
     python -m benchmarks.texts --compare FILE    after it: list changed kernels; exit 1 if any
+    python -m benchmarks.texts --time 9          time from definitions to texts, by family
 
 Use it to show that a change leaves the kernels unchanged. Each case is planned twice: with sizes
 known at run time only, and with static sizes.
@@ -13,8 +14,11 @@ import argparse
 import hashlib
 import json
 import sys
+import timeit
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,15 +41,30 @@ class Described(Data):
         return torch.empty(shape, dtype=dtype, device=META)
 
 
-def texts(case: Case, arch: int, static_sizes: bool) -> list[str]:
-    """For each kernel of a case on a known GPU: the Kernel IR, which includes the launch bounds and
-    the grid, and the CUDA C."""
+def planner(case: Case, arch: int, static_sizes: bool) -> Callable[[], list[dict[str, Any]]]:
+    """A call that plans a case on a known GPU, from its definition to the texts of its kernels."""
     inputs = case.make(Described())
     layouts = [(list(t.shape), list(t.stride()), 0) for t in inputs]  # 0: aligned address
     definition = case.definition(inputs, static_sizes)._builder
     device = _core.known_device(arch)
-    planned = _core_testing.plan.plans(definition, layouts, device, True)
+    return lambda: list(_core_testing.plan.plans(definition, layouts, device, True))
+
+
+def texts(case: Case, arch: int, static_sizes: bool) -> list[str]:
+    """For each kernel of a case on a known GPU: the Kernel IR, which includes the launch bounds and
+    the grid, and the CUDA C."""
+    planned = planner(case, arch, static_sizes)()
     return [kernel["ir"] + kernel["cuda"].text for kernel in planned]
+
+
+def planning_ms(families: list[str], part: str, arch: int, repeats: int) -> dict[str, float]:
+    """Milliseconds by family to plan its cases, the least of some repeats for each case."""
+    found = {}
+    for family in families:
+        cases = [row.case() for row in TABLES[family]]
+        plans = [planner(case, arch, False) for case in cases if part in case.key]
+        found[family] = 1e3 * sum(min(timeit.repeat(p, number=1, repeat=repeats)) for p in plans)
+    return found
 
 
 def hashes(families: list[str], part: str, arch: int) -> Hashes:
@@ -74,7 +93,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--arch", type=int, default=90, help="default: %(default)s")
     parser.add_argument("--keep", type=Path, metavar="FILE", help="write the hashes there")
     parser.add_argument("--compare", type=Path, metavar="FILE", help="with hashes kept there")
+    parser.add_argument("--time", type=int, metavar="N", help="the least of N repeats")
     options = parser.parse_args(arguments)
+    if options.time:
+        chosen = options.families.split(","), options.case, options.arch
+        for family, ms in planning_ms(*chosen, options.time).items():
+            print(f"{family}: {ms:.2f} ms")
+        return 0
     found = hashes(options.families.split(","), options.case, options.arch)
     print(f"{len(found)} definitions, {sum(map(len, found.values()))} kernels")
     if options.keep:

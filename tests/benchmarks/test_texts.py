@@ -34,3 +34,11 @@ def test_texts_depend_on_what_is_compiled_and_on_nothing_else() -> None:
     assert len(run_time) == len(static) == 1
     assert run_time != static
     assert run_time == texts.texts(case, 90, False)
+
+
+def test_planning_is_timed_by_family(capsys: pytest.CaptureFixture[str]) -> None:
+    assert texts.main([*CHOSEN, "--time", "2"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    family, ms, unit = line.split()
+    assert (family, unit) == ("pointwise:", "ms")
+    assert float(ms) > 0
