@@ -181,8 +181,9 @@ void Verifier::linear() const {
     expect_loops(nest.loops[d].bind == Bind::GridThread && !nest.loops[d].extent &&
                      nest.loops[d].dim == static_cast<DimId>(d),
                  "loop ", d, "; expected a GridThread loop over d", d, " without an extent");
-  expect_loops(!vectors || nest.loops.back().dim == static_cast<DimId>(dims) - 1,
-               "a Vector loop over d", nest.loops.back().dim, "; expected the innermost dim");
+  if (vectors)
+    expect_loops(nest.loops.back().dim == static_cast<DimId>(dims) - 1, "a Vector loop over d",
+                 nest.loops.back().dim, "; expected the innermost dim");
   expect_loops(s.stagings.empty(), "a staging between nests; expected none with GridThread loops");
 }
 
