@@ -142,7 +142,7 @@ struct CppPrinter : LanePrinter {
                   first(s.offset), "] = ", value, ";"));
         break;
       case Form::Neighbours:
-        line(text(s.cache == CachePolicy::Streaming && e.count.empty() ? "stream(" : "store(",
+        line(text(s.cache == CachePolicy::Streaming ? "stream(" : "store(",
                   address(s.buffer, s.offset), ", ", vector, then(e.count), ");"));
         break;
       case Form::Strided:
@@ -225,6 +225,10 @@ struct CppPrinter : LanePrinter {
               "[0]);"));
   }
 
+  void statement(const LaneTranspose& s) {
+    if (lanes() > 1) line(text("transpose_lanes(", name_of(s.array), ");"));
+  }
+
   void statement(const IsLastBlock& s) {
     line(text("const bool v", s.var, " = last_task(", address(s.counters, s.index), ", ",
               first(s.count), ");"));
@@ -296,6 +300,15 @@ struct CppPrinter : LanePrinter {
     }
   }
 
+  bool streams() const {
+    bool found = false;
+    visit(kernel.body, [&](const Stmt& s) {
+      const auto* write = std::get_if<Write>(&s.node);
+      found |= write && write->cache == CachePolicy::Streaming;
+    });
+    return found;
+  }
+
   std::string function() {
     analyse(kernel.body);
     depth = 1;
@@ -307,6 +320,7 @@ struct CppPrinter : LanePrinter {
     body(kernel.body);
     depth = 1;
     line("}");
+    if (streams()) line("stream_end();");
     return text("(", joined(signature()), ") {\n", out, "}\n");
   }
 };

@@ -102,6 +102,8 @@ bool LanePrinter::collect(const Body& body) {
       changed |= become(s->array, varying[s->other]);
     } else if (const auto* s = std::get_if<LaneReduce>(&stmt.node)) {
       changed |= become(s->other, true);
+    } else if (const auto* s = std::get_if<LaneTranspose>(&stmt.node)) {
+      changed |= become(s->array, true);
     }
   });
   // A partial sum of lanes is merged into one of lanes, and the reverse.

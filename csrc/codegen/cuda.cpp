@@ -247,6 +247,10 @@ struct Printer : ExprPrinter {
     throw Fault(FaultKind::Internal, "internal", "a kernel of a GPU reduces the lanes of a vector");
   }
 
+  void statement(const LaneTranspose&) {
+    throw Fault(FaultKind::Internal, "internal", "a kernel of a GPU has a transpose of lanes");
+  }
+
   // Returns the slots of partial results of a Combine. With odd parity they are `size` entries
   // further on.
   std::string slot(const BlockReduce& s, int buffer, int size) const {

@@ -29,7 +29,7 @@ FILES = {
     **{f"cpu/{stem}.h": "Cpu" for stem in ("vector", "memory", "convert", "arithmetic")},
     **{f"cpu/{stem}.h": "Cpu" for stem in ("integer", "exponential", "math", "circular")},
     **{f"cpu/{stem}.h": "Cpu" for stem in ("hyperbolic", "special", "complex")},
-    **{f"cpu/{stem}.h": "Cpu" for stem in ("random", "reduce", "task")},
+    **{f"cpu/{stem}.h": "Cpu" for stem in ("random", "reduce", "task", "transpose")},
 }
 
 

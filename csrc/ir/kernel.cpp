@@ -63,6 +63,7 @@ void fields(S& s, Index index, Value value) {
           static_assert(std::is_same_v<N, For> || std::is_same_v<N, Barrier> ||
                             std::is_same_v<N, AccumulateAll> || std::is_same_v<N, InitState> ||
                             std::is_same_v<N, ThreadReduce> || std::is_same_v<N, LaneReduce> ||
+                            std::is_same_v<N, LaneTranspose> ||
                             std::is_same_v<N, BlockReduceColumns> ||
                             std::is_same_v<N, AsyncCommit> || std::is_same_v<N, AsyncWait> ||
                             std::is_same_v<N, SyncCluster> || std::is_same_v<N, SyncGrid>,
@@ -113,6 +114,7 @@ void set_defined_var(Stmt& s, int var) {
 
 bool is_collective(const Stmt& s) {
   return std::holds_alternative<Barrier>(s.node) || std::holds_alternative<LaneReduce>(s.node) ||
+         std::holds_alternative<LaneTranspose>(s.node) ||
          std::holds_alternative<BlockReduce>(s.node) ||
          std::holds_alternative<BlockReduceColumns>(s.node) ||
          std::holds_alternative<IsLastBlock>(s.node) ||

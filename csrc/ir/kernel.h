@@ -124,7 +124,7 @@ struct Write {
   Expr offset = nullptr;
   Expr in = nullptr;
   Expr count = nullptr;
-  CachePolicy cache{};  // of a vector without a count
+  CachePolicy cache{};  // of a vector; on GPUs of one without a count
   Expr column = nullptr, columns = nullptr, jump = nullptr;
 };
 struct For {  // v<var> = 0 .. extent - 1, fully unrolled: it indexes registers
@@ -175,6 +175,11 @@ struct ThreadReduce {  // array[0] = merge of all elements, pairwise
 // have it: their threads are the lanes of a vector.
 struct LaneReduce {
   int array = 0, other = 0;
+};
+// Element k of thread l and element l of thread k change places. The array has as many elements as
+// the block has threads. CPU kernels alone have it.
+struct LaneTranspose {
+  int array = 0;
 };
 // array[0] of each array becomes the merge over groups of `group` neighbouring threads. `lanes` is
 // a power of two up to the block size, or the block size itself. In a cluster array[0] is the merge
@@ -253,7 +258,7 @@ struct Stmt {
   std::variant<Let, Load, Assign, Write, For, Serial, If, Barrier, InitState, Accumulate,
                AccumulateAll, Merge, ThreadReduce, BlockReduce, BlockReduceColumns, IsLastBlock,
                AsyncCopy, Unpack, AssertIndex, AsyncCommit, AsyncWait, SyncCluster, SyncGrid,
-               LaneReduce>
+               LaneReduce, LaneTranspose>
       node;
 };
 

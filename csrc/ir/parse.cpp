@@ -317,6 +317,7 @@ struct Parser : ExprParser {
       return Stmt{s};
     }
     if (accept("thread_reduce")) return Stmt{ThreadReduce{declared(arrays, array)}};
+    if (accept("lane_transpose")) return Stmt{LaneTranspose{declared(arrays, array)}};
     if (accept("lane_reduce")) {
       const int to = declared(arrays, array);
       return Stmt{LaneReduce{.array = to, .other = declared(arrays, array)}};

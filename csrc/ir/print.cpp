@@ -341,6 +341,11 @@ struct Writer {
     array(n.other);
   }
 
+  void line(const LaneTranspose& n) {
+    out += "lane_transpose ";
+    array(n.array);
+  }
+
   void line(const BlockReduce& n) {
     names("block_reduce (", &Writer::array, n.arrays);
     out += text(" group ", n.group);

@@ -311,6 +311,13 @@ struct Verifier {
                  to.name, " and ", from.name, " are not two arrays of one reduction");
   }
 
+  void check(const LaneTranspose& s) {
+    converge(s);
+    const Array& array = array_at(s.array);
+    FUSER_ASSERT(array.extent == kernel.threads && !array.state && !array.chunk, here(), array.name,
+                 " has ", array.extent, " elements, expected ", kernel.threads);
+  }
+
   void check(const BlockReduce& s) {
     converge(s);
     const bool block = s.group == kernel.threads && s.group % 32 == 0;

@@ -119,6 +119,7 @@ def test_rewriting_restores_the_normal_form() -> None:
         ("  array r f32 1 state sum\n  init_state r\n  thread_reduce r\n", False),
         ("  array r f32 1 state sum\n  block_reduce (r) group 2\n", True),
         ("  array r f32 1 state sum\n  array q f32 1 state sum\n  lane_reduce r q\n", True),
+        ("  array r f32 32\n  lane_transpose r\n", True),
         ("  array r f32 1 state sum\n  block_reduce_columns (r) threads_y 2 threads_x 16\n", True),
         (
             "  buffer c i32 counters 1\n  buffer s i32 shared 1\n"

@@ -71,6 +71,7 @@ kernel reductions threads 256 min_blocks 0 index 64 cluster 2 cooperative {
   array r_welford2 f32 1 state welford
   array r_argmax3 f32 1 state argmax
   array r_partial f32 4 state welford
+  array r_turned bf16 256
   axes [a0] extents [size(0, 0)] index v0
   axes [a1] extents [size(0, 1)] index thread * 8 vector whole
   blocks size(0, 0) * 2
@@ -99,6 +100,7 @@ kernel reductions threads 256 min_blocks 0 index 64 cluster 2 cooperative {
     merge r_welford2[0] r_partial[2]
     thread_reduce r_sum1
     lane_reduce r_welford2 r_partial
+    lane_transpose r_turned
     block_reduce (r_sum1, r_welford2) group 256 slots (s_sum0, s_w1) cluster (s_sum2, s_w3) parity v1
     block_reduce (r_sum1) group 256 cluster (s_sum2) arrival s_arrivals[v1 + 1] turn v1 / 2 % 2
   }

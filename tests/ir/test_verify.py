@@ -223,6 +223,7 @@ def test_good_reductions() -> None:
             )
             for other in ("r_sum", "r_argmax")
         ),
+        ("thread_reduce r_sum", "lane_transpose r_out", "r_out has "),
         ("merge r_sum[0]", "merge r_out[0]", "r_out holds no partial results"),
         (
             "merge r_sum[0] r_partial",

@@ -158,6 +158,81 @@ def test_accesses(dtype: torch.dtype, rng: np.random.Generator) -> None:
             assert torch.equal(got[2], given[0].t())
 
 
+# Sides of tiles: shorter than a tile that pays, incomplete, complete, several tasks.
+SIDES = [(3, 40), (8, 9), (33, 64), (70, 100), (1030, 65), (65, 1030)]
+
+
+def staged(fd: FusionDefinition, inputs: Sequence[Any]) -> int:
+    """The accesses that move as tiles."""
+    plan = fd.plan(inputs)
+    assert not isinstance(plan, tuple)
+    return int(plan["staged"])
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [F32, BF16, F64, torch.float16, torch.int8, torch.int64, torch.bool, torch.complex64],
+    ids=str,
+)
+def test_tiles(dtype: torch.dtype, rng: np.random.Generator) -> None:
+    """Transposed reads and stores in batches, beside operands of one axis."""
+
+    def make(*of: int) -> torch.Tensor:
+        return torch.from_numpy(rng.integers(0, 2, size=of)).to(dtype)
+
+    kind = as_dtype(dtype)
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1] * 3, dtype=kind, contiguity=True)
+    y = fd.define_tensor([-1] * 3, dtype=kind, contiguity=True)
+    row = fd.define_tensor([-1], dtype=kind)
+    turned = fd.ops.permute(x, [0, 2, 1])
+    where = turned == fd.ops.broadcast_in_dim(row, [y.size(0), y.size(1), y.size(2)], [2])
+    fd.add_output(fd.ops.where(where, turned, y))
+    for batch, (rows, columns) in [(2, sides) for sides in SIDES] + [(40, (16, 24))]:
+        inputs = [make(batch, rows, columns), make(batch, columns, rows), make(rows)]
+        assert_on_cpu(fd, inputs)
+        assert bool(staged(fd, inputs)) == (min(rows, columns) >= 8)
+        other = inputs[0].transpose(1, 2)
+        exact = torch.where(other == inputs[2], other, inputs[1])
+        assert torch.equal(fd.execute(inputs)[0], exact)
+
+
+def test_tiled_stores(rng: np.random.Generator) -> None:
+    """One kernel stores a tensor and its transpose; channels become the last dim and back."""
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, -1], contiguity=True)
+    fd.add_output(x * 2.0)
+    fd.add_output(fd.ops.permute(x + 1.0, [1, 0]), stride_order=[1, 0])
+    for sides in SIDES:
+        value = torch.from_numpy(rng.normal(size=sides)).to(F32)
+        assert_on_cpu(fd, [value])
+        assert bool(staged(fd, [value])) == (min(sides) >= 8)
+        got = fd.execute([value])
+        assert torch.equal(got[0], value * 2)
+        assert torch.equal(got[1], (value + 1).t())
+    for order in ([0, 2, 3, 1], [0, 3, 1, 2], [3, 2, 1, 0]):
+        fd = FusionDefinition()
+        y = fd.define_tensor([-1] * 4, contiguity=True)
+        fd.add_output(fd.ops.permute(y * 2.0, order), stride_order=[3, 2, 1, 0])
+        for shape in [(3, 20, 17, 9), (2, 64, 8, 8), (1, 9, 40, 70)]:
+            value = torch.from_numpy(rng.normal(size=shape)).to(F32)
+            assert_on_cpu(fd, [value])
+            assert torch.equal(fd.execute([value])[0], (value * 2).permute(order))
+
+
+def test_changed_tiles(rng: np.random.Generator) -> None:
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, -1], contiguity=True)
+    fd.add_output(fd.ops.permute(x * 2.0, [1, 0]), stride_order=[1, 0])
+    value = torch.from_numpy(rng.normal(size=(300, 200))).to(F32)
+    assert staged(fd, [value])
+    for changes in ({"tile_x": 40}, {"lanes": 4}, {"streaming": 2}, {"task": 1}):
+        plan = fd.plan([value])
+        assert not isinstance(plan, tuple)
+        (got,) = fd.execute([value], plan=plan.replace(**changes))
+        assert torch.equal(got, (value * 2).t())
+
+
 def test_masks_and_loaded_coordinates(rng: np.random.Generator) -> None:
     fd = FusionDefinition()
     x, index = fd.define_tensor([-1, -1]), fd.define_tensor([-1, -1], dtype=DataType.Int)

@@ -436,6 +436,12 @@ DEVICE void stream(bool* p, Vec<bool, N> x) {
   stream((u8*)p, cast_<u8>(x.m & Vec<i32, N>(1)));
 }
 
+template <class T, i32 N>
+DEVICE void stream(T* p, Vec<T, N> x, i64 count) {
+  if (count >= N) stream(p, x);
+  else store(p, x, count);
+}
+
 //@ stream : bf16
 template <i32 N>
 DEVICE void stream(bf16* p, Vec<bf16, N> x) {

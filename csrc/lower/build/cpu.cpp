@@ -4,7 +4,8 @@
 //
 // A task computes a range of rows. A row is one index of O. Lanes run along L. If L is kept, then
 // each lane is a point of its own, and the loop over S inside it reduces. If L is reduced, then a
-// row has one loop over S and L per phase, and the lanes are merged at its end.
+// row has one loop over S and L per phase, and the lanes are merged at its end. Without reductions,
+// S and L may be the two sides of tiles (cpu_tiles.cpp).
 #include "base/error.h"
 #include "lower/build/cpu_builder.h"
 
@@ -16,8 +17,9 @@ using namespace schedule;
 
 namespace cpu {
 
-int Builder::new_array(std::string name, DType dtype, std::optional<State> state) {
-  kernel.arrays.push_back({.name = std::move(name), .dtype = dtype, .extent = 1, .state = state});
+int Builder::new_array(std::string name, DType dtype, std::optional<State> state, int extent) {
+  kernel.arrays.push_back(
+      {.name = std::move(name), .dtype = dtype, .extent = extent, .state = state});
   return static_cast<int>(kernel.arrays.size()) - 1;
 }
 
@@ -88,10 +90,13 @@ void Builder::take_schedule() {
 Expr Builder::indices_of_task(const Loop& loop, int64_t most_tasks) {
   constexpr int most_blocks = 64;
   const auto larger = [&](Expr a, Expr b) { return exprs().apply(Op::maximum, {a, b}); };
+  const Share& s = shares[S];
   Expr each = constant(1);
   if (loop.dim != L) each = shares[L].extent;
-  if (loop.dim == O) each = exprs().mul(shares[S].extent, each);
-  if (loop.dim == L) each = exprs().mul(shares[S].extent, constant(lanes));
+  if (loop.dim == O) each = exprs().mul(s.extent, each);
+  if (loop.dim == L)
+    each = exprs().mul(s.each ? exprs().apply(Op::minimum, {s.each, s.extent}) : s.extent,
+                       constant(lanes));
   Expr count = larger(exprs().div(constant(loop.elements), each), constant(1));
   if (most_tasks) count = larger(ceil_div(shares[loop.dim].extent, constant(most_tasks)), count);
   if (block_rows && loop.dim == S)
@@ -134,7 +139,8 @@ void Builder::analyse() {
     const std::string& buffer = kernel.buffers[a.buffer].name;
     const int earlier = accesses_of_buffer[a.buffer]++;
     array_of_access.push_back(
-        new_array(text("r", buffer.substr(1), earlier ? text("_", earlier) : ""), a.dtype));
+        new_array(text("r", buffer.substr(1), earlier ? text("_", earlier) : ""), a.dtype, {},
+                  is_tiled(static_cast<int>(i)) ? lanes : 1));
   }
   find_products();
   make_states();
@@ -197,16 +203,21 @@ void Builder::store(Body& body, int access, const Known& known) {
   }
   Body stores;
   const int array = array_of_access[access];
-  const Expr value = operand(kernel, problem.refined.stores[a.index].access, known);
-  stores.push_back(
-      {Assign{.array = array, .element = constant(0), .value = exprs().cast(a.dtype, value)}});
+  const Expr value =
+      exprs().cast(a.dtype, operand(kernel, problem.refined.stores[a.index].access, known));
+  if (is_tiled(access)) {
+    body.push_back({Assign{.array = array, .element = tile_index, .value = value}});
+    return;
+  }
+  stores.push_back({Assign{.array = array, .element = constant(0), .value = value}});
   const bool of_lanes = (mine & axes[L]) != 0;
   stores.push_back({Write{.array = array,
                           .element = constant(0),
                           .buffer = a.buffer,
                           .offset = place(offset_of(kernel, a, known)),
                           .in = in,
-                          .count = rest && of_lanes ? exprs().sub(rest, lane()) : nullptr}});
+                          .count = rest && of_lanes ? exprs().sub(rest, lane()) : nullptr,
+                          .cache = schedule.accesses[access].cache}});
   if (once)
     body.push_back({If{.condition = once, .uniform = true, .body = std::move(stores)}});
   else
@@ -247,12 +258,14 @@ void Builder::vectors(Body& body,
 
 void Builder::each_row(Body& body, const Known& before) {
   Known known = before;
-  emit_kept(body, 0, known, [&](AxisSet of) { return lanes_reduced || !(of & axes[L]); });
+  emit_kept(body, 0, known,
+            [&](AxisSet of) { return lanes_reduced || !(of & (axes[L] | axes[S])); });
   if (lanes_reduced) {
     reduce(body, known);
     return;
   }
   if (block_rows) return reduce_columns(body, known);
+  if (!schedule.stagings.empty()) return tile_rows(body, known);
   const auto one = [&](Body& b) { point(b, known); };
   const auto iterate = [&](Body& b, Expr count, const Make& make) { loop(b, count, make); };
   vectors(body, iterate, one, one);

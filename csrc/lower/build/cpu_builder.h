@@ -11,7 +11,8 @@
 namespace fuser::lower::cpu {
 
 // Dims of the schedule of a CPU kernel: kept axes around the lanes, reduced axes around the lanes,
-// and the axes of the lanes, which are reduced or kept.
+// and the axes of the lanes, which are reduced or kept. In a kernel without reductions, S has the
+// axes along which tiled accesses are contiguous.
 inline constexpr int O = 0, S = 1, L = 2, dims = 3;
 inline constexpr int most_in_sequence = 64;  // elements that one partial sum takes in (Numerics)
 
@@ -37,8 +38,9 @@ struct Builder {
   std::array<fusion::AxisSet, dims> axes = {};
   std::array<Share, dims> shares = {};
   std::vector<ir::LinearAxes> index_map = {};
-  ir::Expr lane_base = nullptr;  // index of lane 0 along L
-  ir::Expr rest = nullptr;       // lanes that exist in the last vector; nullptr: every lane exists
+  ir::Expr lane_base = nullptr;   // index of lane 0 along L
+  ir::Expr rest = nullptr;        // lanes that exist in the last vector; nullptr: every lane exists
+  ir::Expr tile_index = nullptr;  // index along S within the tile, while its points are computed
   fusion::ReductionPhases phases = {};
   std::vector<int> access_of = {}, product_of = {};  // by value, or -1
   std::vector<int> array_of_access = {};
@@ -55,7 +57,9 @@ struct Builder {
   ir::Expr place(ir::Expr e) { return e ? address(exprs(), index_map, e, nullptr) : nullptr; }
   const std::vector<fusion::Value>& values() const { return problem.refined.values; }
   bool is_per_element(fusion::AxisSet of) const { return (of & problem.reduced) != 0; }
-  fusion::AxisSet kept() const { return axes[O] | (lanes_reduced ? 0 : axes[L]); }
+  fusion::AxisSet kept() const { return (axes[O] | axes[S] | axes[L]) & ~problem.reduced; }
+  // Returns whether lanes of an access run along S, not along L (cpu_tiles.cpp).
+  bool is_tiled(int access) const { return schedule::staging_of_access(schedule, access); }
   // The reduced dim that several tasks share, or nullptr.
   Share* split() {
     Share& s = shares[lanes_reduced && !axes[S] ? L : S];
@@ -67,7 +71,8 @@ struct Builder {
   ir::Expr indices_of_task(const schedule::Loop& loop, int64_t most_tasks);
   void place_task();
   void analyse();
-  int new_array(std::string name, ir::DType dtype, std::optional<ir::State> state = {});
+  int new_array(std::string name, ir::DType dtype, std::optional<ir::State> state = {},
+                int extent = 1);
   int new_scratch(std::string name, ir::Buffer::Kind kind, ir::DType dtype, ir::Expr elements,
                   std::optional<ir::State> state = {});
   ir::Expr index_let(ir::Body& body, ir::Expr value);
@@ -89,6 +94,12 @@ struct Builder {
   void each_row(ir::Body& body, const Known& known);
   void point(ir::Body& body, Known known);
   void build();
+
+  // ---- cpu_tiles.cpp
+  void tile_rows(ir::Body& body, const Known& known);
+  void tile(ir::Body& body, Known known, ir::Expr first);
+  void move_tile(ir::Body& body, const std::vector<int>& tiled, const Known& known, ir::Expr first,
+                 ir::Expr columns);
 
   // ---- cpu_reduction.cpp
   std::vector<fusion::ValueId> reductions_of(int phase) const;

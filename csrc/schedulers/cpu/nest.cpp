@@ -139,6 +139,7 @@ Schedule cpu_schedule(const Problem& p, const CpuNest& nest, const CpuTasks& tas
   const int64_t vectors = std::max<int64_t>(1, tasks.elements / tasks.lanes);
   if (!nest.outer.empty())
     spread(tasks.splits || tasks.block_rows ? one_row : Loop{.dim = O, .elements = tasks.elements});
+  if (tasks.tile_x) spread({.dim = S, .extent = tasks.tile_x});
   if (tasks.block_rows) {
     if (tasks.splits) spread({.dim = S, .elements = tasks.elements}, many_tasks);
     loops.loops.push_back({.dim = S, .extent = tasks.block_rows, .bind = Bind::Unroll});
@@ -154,6 +155,11 @@ Schedule cpu_schedule(const Problem& p, const CpuNest& nest, const CpuTasks& tas
     loops.computed.push_back(static_cast<ValueId>(v));
   s.nests.push_back(std::move(loops));
   s.accesses.resize(p.accesses.size());
+  for (AccessId i = 0; i < static_cast<AccessId>(p.accesses.size()); ++i) {
+    if (tasks.streaming.contains(i)) s.accesses[i].cache = CachePolicy::Streaming;
+    if (tasks.staged.contains(i))
+      s.stagings.push_back({.access = i, .place = Place::Registers, .shape = StagingShape::Tile});
+  }
   return s;
 }
 

@@ -37,6 +37,8 @@ struct CpuTasks {
   int lanes = 1;
   int64_t elements = task_elements;  // elements of a task
   bool splits = false;               // several tasks reduce a row
+  int64_t tile_x = 0;                // elements of a task along S, of a kernel without reductions
+  schedule::AccessSet staged, streaming;
   // Rows of a block that is reduced in registers before it is merged into memory. 0: each column is
   // reduced at once.
   int block_rows = 0;
