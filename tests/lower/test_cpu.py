@@ -261,6 +261,49 @@ def test_bits_do_not_depend_on_threads(set_option: SetOption, rng: np.random.Gen
             assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
 
 
+@pytest.mark.parametrize("dtype", [F32, BF16, F64], ids=str)
+def test_rows_and_columns(
+    dtype: torch.dtype, set_option: SetOption, rng: np.random.Generator
+) -> None:
+    """One kernel reduces rows twice and then columns over two axes, in any number of threads."""
+    kind = as_dtype(dtype)
+    fd = FusionDefinition()
+    x, y = (fd.define_tensor([-1] * 3, dtype=kind, contiguity=True) for _ in range(2))
+    over = [False, False, True]
+    centered = x - fd.ops.broadcast(fd.ops.mean(x, [2]), over)
+    result = centered * fd.ops.broadcast(fd.ops.sum(centered * y, [2]), over)
+    fd.add_output(fd.ops.cast(result, kind))
+    fd.add_output(fd.ops.cast(fd.ops.sum(centered * y, [0, 1]), kind))
+    fd.add_output(fd.ops.max(y, [0, 1]))
+    for shape in [(2, 3, 40), (7, 33, 300), (3, 1000, 17), (2, 300, 1024)]:
+        values = [torch.from_numpy(rng.normal(size=shape)).to(dtype) for _ in range(2)]
+        assert schedulers(fd, values) == {"cpu_inner_outer"}
+        results = []
+        for threads in (1, 2, 5):
+            set_option("FUSER_HOST_THREADS", threads)
+            results.append(fd.execute(values))
+        for other in results[1:]:
+            assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
+        a, b = (value.double() for value in values)
+        exact = a - a.mean(2, keepdim=True)
+        got = results[0]
+        assert_close(got[0], exact * (exact * b).sum(2, keepdim=True), dtype, scale=8.0)
+        assert_close(got[1], (exact * b).sum((0, 1)), dtype, scale=8.0)
+        assert torch.equal(got[2], values[1].amax((0, 1)))
+
+
+def test_columns_of_no_rows() -> None:
+    fd = FusionDefinition()
+    x = fd.define_tensor([-1, -1])
+    fd.add_output(fd.ops.sum(x, [1]))
+    fd.add_output(fd.ops.sum(x, [0]))
+    for rows, columns in [(0, 5), (5, 0), (3, 5)]:
+        x = torch.ones(rows, columns)
+        got = fd.execute([x])
+        assert torch.equal(got[0], x.sum(1))
+        assert torch.equal(got[1], x.sum(0))
+
+
 def test_short_forms_reach_zero() -> None:
     """bfloat16 holds values below the smallest that a short form computes."""
     fd = FusionDefinition()

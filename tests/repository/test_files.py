@@ -49,6 +49,10 @@ COVERED = {
     ),
     "csrc/lower/build/cpu_reduction.cpp": ("tests/lower/test_cpu.py", "a part of that builder"),
     "csrc/lower/build/cpu_columns.cpp": ("tests/lower/test_cpu.py", "a part of that builder"),
+    "csrc/lower/build/cpu_rows_columns.cpp": (
+        "tests/lower/test_cpu.py",
+        "a part of that builder",
+    ),
     "csrc/lower/build/cpu_tiles.cpp": ("tests/lower/test_cpu.py", "a part of that builder"),
     "csrc/codegen/cpp_expr.cpp": ("tests/codegen/test_cpp.py", "the expressions of its statements"),
     "csrc/schedulers/cpu/nest.cpp": ("tests/lower/test_cpu.py", "nests of all shapes"),

@@ -63,12 +63,14 @@ def test_plans_of_the_cpu_are_rows_of_the_table(set_option: Callable[..., None])
     set_option("FUSER_HOST_ARCH", 0)
     seen = set()
     for make in (
-        lambda fd, x: fd.ops.relu(x),
-        lambda fd, x: fd.ops.sum(x, 1),
-        lambda fd, x: fd.ops.sum(x, 0),
+        lambda fd, x: [fd.ops.relu(x)],
+        lambda fd, x: [fd.ops.sum(x, 1)],
+        lambda fd, x: [fd.ops.sum(x, 0)],
+        lambda fd, x: [fd.ops.sum(x, 1), fd.ops.sum(x, 0)],
     ):
         fd = FusionDefinition()
-        fd.add_output(make(fd, fd.define_tensor([-1, -1])))
+        for output in make(fd, fd.define_tensor([-1, -1])):
+            fd.add_output(output)
         x = torch.randn(64, 300)
         plan = fd.plan([x])
         assert isinstance(plan, Plan)

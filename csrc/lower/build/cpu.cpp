@@ -119,7 +119,8 @@ void Builder::place_task() {
     if (!s.each) continue;
     s.tasks = ceil_div(s.extent, s.each);
     // A reduction over no elements has a result.
-    if (is_per_element(axes[d])) s.tasks = exprs().apply(Op::maximum, {s.tasks, constant(1)});
+    if (axes[d] & (problem.reduced | problem.columns))
+      s.tasks = exprs().apply(Op::maximum, {s.tasks, constant(1)});
     kernel.blocks = exprs().mul(kernel.blocks, s.tasks);
     s.task = --left ? index_let(kernel.body, exprs().mod(task, s.tasks)) : task;
     if (left) task = index_let(kernel.body, exprs().div(task, s.tasks));
@@ -144,6 +145,7 @@ void Builder::analyse() {
   }
   find_products();
   make_states();
+  declare_columns();
 }
 
 void Builder::emit(Body& body, ValueId v, Known& known) {
@@ -188,7 +190,9 @@ void Builder::store(Body& body, int access, const Known& known) {
   const MemoryAccess& a = problem.accesses[access];
   const AxisSet mine = axes_of(problem, a);
   Expr once = nullptr, in = nullptr;
-  const auto first = [&](Expr index) { return exprs().apply(Op::eq, {index, constant(0)}); };
+  const auto first = [&](Expr index) {
+    return index->is_constant(0) ? nullptr : exprs().apply(Op::eq, {index, constant(0)});
+  };
   const AxisSet around = kept() | (is_per_element(mine) ? problem.reduced : 0);
   for (int d = 0; d < dims; ++d) {
     if (!(axes[d] & around & ~mine)) continue;
@@ -283,11 +287,13 @@ void Builder::build() {
   analyse();
   Known known(values().size(), nullptr);
   emit_kept(kernel.body, 0, known, [&](AxisSet of) { return !(of & kept()); });
+  if (problem.columns) init_columns(kernel.body);
   const Share& o = shares[O];
   loop(kernel.body, o.size, [&](Body& b, Expr i) {
     index_map[O].index = index_let(b, exprs().add(o.first, i));
     each_row(b, known);
   });
+  if (problem.columns) finish_columns(kernel.body, known);
 }
 
 }  // namespace cpu

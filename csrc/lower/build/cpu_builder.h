@@ -44,6 +44,11 @@ struct Builder {
   fusion::ReductionPhases phases = {};
   std::vector<int> access_of = {}, product_of = {};  // by value, or -1
   std::vector<int> array_of_access = {};
+  // By value, in a kernel of rows and columns (cpu_rows_columns.cpp): the workspace of the columns'
+  // partial results, or -1; True if the value waits for columns.
+  std::vector<int> column_buffers = {};
+  std::vector<bool> waits_for_columns = {};
+  ir::Expr padded = nullptr;  // elements along L, rounded up to complete vectors
   // By value: arrays of the partial results of a reduction, innermost loop first. A float sum adds
   // up to `most_in_sequence` elements in one and then merges it into the next.
   std::vector<std::vector<int>> states = {};
@@ -119,6 +124,21 @@ struct Builder {
   void reduce(ir::Body& body, Known& known);
   void take_results(ir::Body& body, const std::vector<fusion::ValueId>& reduced,
                     const std::vector<int>& arrays, Known& known);
+  // ---- cpu_rows_columns.cpp
+  bool reduces_columns(fusion::ValueId v) const;
+  // Returns the reductions over columns that accumulate in the loop of this phase.
+  std::vector<fusion::ValueId> columns_of(int phase) const;
+  // Returns whether an access stores a value that waits for columns.
+  bool stores_columns(int access) const;
+  void declare_columns();
+  ir::Expr column_of(ir::Expr task);
+  void each_column(ir::Body& body, const std::function<void(ir::Body&)>& one);
+  void move_column(ir::Body& body, fusion::ValueId v, int array, bool store, ir::Expr task);
+  void init_columns(ir::Body& body);
+  void accumulate_columns(ir::Body& body, const std::vector<fusion::ValueId>& columns,
+                          const Known& known);
+  void finish_columns(ir::Body& body, const Known& known);
+
   // ---- cpu_columns.cpp
   int scratch(std::string name, ir::Buffer::Kind kind, ir::DType dtype, ir::Expr elements,
               std::optional<ir::State> state);

@@ -38,7 +38,8 @@ void Builder::make_states() {
   for (size_t v = 0; v < values().size(); ++v) {
     const auto* r = std::get_if<Reduced>(&values()[v].how);
     if (!r) continue;
-    const int levels = !rounds(static_cast<ValueId>(v)) ? 1 : lanes_reduced && axes[S] ? 3 : 2;
+    const auto id = static_cast<ValueId>(v);
+    const int levels = !rounds(id) || reduces_columns(id) ? 1 : lanes_reduced && axes[S] ? 3 : 2;
     for (int level = 0; level < levels; ++level)
       states[v].push_back(new_array(text("r_", row(r->op).name, v, level ? text("_", level) : ""),
                                     r->compute, State{r->op}));
@@ -48,7 +49,8 @@ void Builder::make_states() {
 std::vector<ValueId> Builder::reductions_of(int phase) const {
   std::vector<ValueId> out;
   for (size_t v = 0; v < values().size(); ++v)
-    if (std::holds_alternative<Reduced>(values()[v].how) && phases.phase[v] == phase + 1)
+    if (std::holds_alternative<Reduced>(values()[v].how) && phases.phase[v] == phase + 1 &&
+        !reduces_columns(static_cast<ValueId>(v)))
       out.push_back(static_cast<ValueId>(v));
   return out;
 }
@@ -57,7 +59,8 @@ std::vector<int> Builder::stores_of(int phase) const {
   std::vector<int> out;
   for (size_t i = 0; i < problem.accesses.size(); ++i) {
     const MemoryAccess& a = problem.accesses[i];
-    if (a.store && is_per_element(axes_of(problem, a)) && phases.store[i] == phase)
+    if (a.store && is_per_element(axes_of(problem, a)) && phases.store[i] == phase &&
+        !stores_columns(static_cast<int>(i)))
       out.push_back(static_cast<int>(i));
   }
   return out;
@@ -120,11 +123,15 @@ void Builder::blocked(Body& body, Expr count, const std::vector<ValueId>& reduce
 
 void Builder::phase_loops(Body& body, int phase, const Known& before) {
   const std::vector<ValueId> reduced = reductions_of(phase);
+  const std::vector<ValueId> columns = columns_of(phase);
   const std::vector<int> stores = stores_of(phase);
-  if (reduced.empty() && stores.empty()) return;
-  const std::vector<ValueId> values_here = needed(reduced, stores, before);
+  if (reduced.empty() && columns.empty() && stores.empty()) return;
+  std::vector<ValueId> all = reduced;
+  all.insert(all.end(), columns.begin(), columns.end());
+  const std::vector<ValueId> values_here = needed(all, stores, before);
   const auto finish = [&](Body& b, const Known& known, int level) {
     for (ValueId v : reduced) accumulate(b, v, known, level);
+    accumulate_columns(b, columns, known);
     for (int i : stores) store(b, i, known);
   };
   const auto in_serial = [&](Body& b, Known known, int level) {

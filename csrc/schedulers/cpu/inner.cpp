@@ -4,6 +4,7 @@
 // Kernel fission gives each phase a kernel of its own then.
 #include "schedulers/cpu/nest.h"
 #include "schedulers/cpu/schedulers.h"
+#include "schedulers/legal.h"
 
 namespace fuser::schedulers {
 
@@ -19,15 +20,20 @@ MatchResult match_cpu_inner(const Problem& p) {
 Decision plan_cpu_inner(const Problem& p, SizeHints& hints, const Device& device) {
   const CpuNest nest = reduction_nest(p, true);
   if (few_long_rows(p, nest, hints)) return UseFission{};
-  return to_plan(plan_of_tasks<CpuInnerPlan>(tasks_of_reduction(p, nest, hints, device)));
+  const CpuTasks tasks = tasks_of_reduction(p, nest, hints, device);
+  return to_plan(
+      CpuInnerPlan{.lanes = tasks.lanes, .task = tasks.elements, .splits = tasks.splits});
 }
 
 Schedule schedule_cpu_inner(Problem& p, const Plan& plan) {
-  return cpu_schedule(p, reduction_nest(p, true), tasks_of_plan(typed<CpuInnerPlan>(plan)));
+  const auto of = typed<CpuInnerPlan>(plan);
+  return cpu_schedule(
+      p, reduction_nest(p, true),
+      {.lanes = static_cast<int>(of.lanes), .elements = of.task, .splits = of.splits});
 }
 
 void check_cpu_inner(const Problem&, const Plan& planned, const Plan& wanted) {
-  check_cpu_reduction(planned, wanted, tasks_of_plan(typed<CpuInnerPlan>(planned)));
+  check_fields(planned, wanted, {{"splits", 0, typed<CpuInnerPlan>(planned).splits}});
 }
 
 }  // namespace fuser::schedulers

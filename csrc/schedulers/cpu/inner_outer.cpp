@@ -1,27 +1,70 @@
-// CPU kernels that reduce rows and columns (norm backward). Kernel fission computes the two kinds
-// of reductions by a kernel each.
+// CPU kernels that reduce rows and columns (norm backward). A task is a block of rows, with its own
+// partial results of the columns. Kernel fission computes the two kinds of reductions by a kernel
+// each where these partial results would not stay in cache.
 #include "base/error.h"
+#include "schedulers/cpu/nest.h"
 #include "schedulers/cpu/schedulers.h"
+#include "schedulers/legal.h"
 
 namespace fuser::schedulers {
 
 using namespace fusion;
 using namespace schedule;
 
+namespace {
+
+// Rows of a task: as many as a float sum adds in sequence (Numerics). Fewer if that leaves few
+// tasks; each task costs the last one a merge of all columns.
+constexpr int most_rows = 64, least_rows = 8, enough_tasks = 32;
+
+// Returns the bytes of the partial results of a column; nullopt if the kernel is not made of rows
+// whose elements are those of the columns.
+std::optional<int> column_bytes(const Problem& p) {
+  AxisSet all = 0;
+  for (AxisId a : p.order) all |= AxisSet{1} << a;
+  if (!reduces_innermost(p) || p.columns != (all & ~p.reduced)) return std::nullopt;
+  int bytes = 0;
+  for (const Value& v : p.refined.values) {
+    const auto* r = std::get_if<Reduced>(&v.how);
+    if (!r || r->over != p.columns) continue;
+    if (v.axes != p.reduced) return std::nullopt;
+    bytes += state_bytes(r->op, r->compute);
+  }
+  return bytes;
+}
+
+}  // namespace
+
 MatchResult match_cpu_inner_outer(const Problem& p) {
   if (!p.columns) return refuse("cpu-inner-outer-1", "the kernel reduces one set of axes");
   return accept;
 }
 
-Decision plan_cpu_inner_outer(const Problem&, SizeHints& hints, const Device&) {
-  FUSER_ASSERT(hints.fission() == Fission::Split, "a kernel of rows and columns without fission");
-  return UseFission{};
+Decision plan_cpu_inner_outer(const Problem& p, SizeHints& hints, const Device& device) {
+  const auto at_most = [&](const std::vector<AxisId>& axes) {
+    return hints.at_most(extent_of(p, hints.exprs(), axes));
+  };
+  const std::optional<int> bytes = column_bytes(p);
+  if (!bytes || at_most(reduced_axes(p)) * *bytes > device.l2_bytes / 2) {
+    FUSER_ASSERT(hints.fission() == Fission::Split, "a kernel of rows and columns without fission");
+    return UseFission{};
+  }
+  const CpuNest nest = reduction_nest(p, true);
+  const int rows = ceil_pow2(at_most(nest.outer)) / enough_tasks;
+  return to_plan(
+      CpuInnerOuterPlan{.lanes = cpu_lanes(p, device, row_registers, at_most(nest.lanes)),
+                        .block_rows = std::clamp(rows, least_rows, most_rows)});
 }
 
-Schedule schedule_cpu_inner_outer(Problem&, const Plan&) {
-  FUSER_ASSERT(false, "a schedule of a kernel that fission replaces");
+Schedule schedule_cpu_inner_outer(Problem& p, const Plan& plan) {
+  const auto of = typed<CpuInnerOuterPlan>(plan);
+  return cpu_schedule(
+      p, reduction_nest(p, true),
+      {.lanes = static_cast<int>(of.lanes), .task_rows = static_cast<int>(of.block_rows)});
 }
 
-void check_cpu_inner_outer(const Problem&, const Plan&, const Plan&) {}
+void check_cpu_inner_outer(const Problem&, const Plan& planned, const Plan& wanted) {
+  check_fields(planned, wanted, {{"block_rows", 1, most_rows}});
+}
 
 }  // namespace fuser::schedulers

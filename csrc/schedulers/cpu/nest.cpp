@@ -4,7 +4,6 @@
 
 #include "fusion/kernel/reduction_phases.h"
 #include "schedulers/cpu/schedulers.h"
-#include "schedulers/legal.h"
 
 namespace fuser::schedulers {
 
@@ -51,9 +50,9 @@ int cpu_lanes(const Problem& p, const Device& device, int registers, int64_t ele
 
 namespace {
 
-// Registers of a vector of a reduction: independent sums, which hide the latency of an addition.
-// Rows of a column are loads from as many places, of which more registers make too many.
-constexpr int row_registers = 4, column_registers = 2;
+// Registers of a vector of columns. Rows of a column are loads from as many places, of which more
+// registers make too many.
+constexpr int column_registers = 2;
 // Tasks from which every processor has work without splitting a row, and at most of a split column.
 constexpr int many_tasks = 64;
 constexpr int few_rows = 8;
@@ -63,7 +62,7 @@ constexpr int split_elements = 65536;
 constexpr int task_columns = 4096;
 // Rows of a block. The processor prefetches from several rows at once, but not from 64 distant
 // ones.
-constexpr int rows_at_once = 8, most_rows_at_once = 64, few_columns = 512;
+constexpr int rows_at_once = 8, few_columns = 512;
 
 bool reduces_lanes(const Problem& p, const CpuNest& nest) {
   return !nest.lanes.empty() && (p.reduced >> nest.lanes.back() & 1) != 0;
@@ -114,13 +113,6 @@ bool few_long_rows(const Problem& p, const CpuNest& nest, SizeHints& hints) {
          at_most(nest.serial) * at_most(nest.lanes) >= 4 * split_elements;
 }
 
-void check_cpu_reduction(const Plan& planned, const Plan& wanted, const CpuTasks& tasks) {
-  check_fields(
-      planned, wanted,
-      {{"splits", 0, tasks.splits},
-       {"block_rows", tasks.block_rows ? 1 : 0, tasks.block_rows ? most_rows_at_once : 0}});
-}
-
 Schedule cpu_schedule(const Problem& p, const CpuNest& nest, const CpuTasks& tasks) {
   const bool lanes_reduced = reduces_lanes(p, nest);
   Schedule s;
@@ -137,7 +129,9 @@ Schedule cpu_schedule(const Problem& p, const CpuNest& nest, const CpuTasks& tas
   enum : DimId { O, S, L };
   const Loop one_row = {.dim = O, .extent = 1};
   const int64_t vectors = std::max<int64_t>(1, tasks.elements / tasks.lanes);
-  if (!nest.outer.empty())
+  if (tasks.task_rows)
+    spread({.dim = O, .extent = tasks.task_rows});
+  else if (!nest.outer.empty())
     spread(tasks.splits || tasks.block_rows ? one_row : Loop{.dim = O, .elements = tasks.elements});
   if (tasks.tile_x) spread({.dim = S, .extent = tasks.tile_x});
   if (tasks.block_rows) {

@@ -26,6 +26,10 @@ bool reduces_innermost(const fusion::Problem& problem);
 int cpu_lanes(const fusion::Problem& problem, const schedule::Device& device, int registers,
               int64_t elements);
 
+// Registers of a vector of a row: independent sums, which hide the latency of an addition.
+inline constexpr int row_registers = 4;
+// Rows of a block of columns, at most.
+inline constexpr int most_rows_at_once = 64;
 // Elements that one task computes, at least, so that a task takes 10 us or more.
 inline constexpr int task_elements = 16384;
 
@@ -42,29 +46,11 @@ struct CpuTasks {
   // Rows of a block that is reduced in registers before it is merged into memory. 0: each column is
   // reduced at once.
   int block_rows = 0;
+  int task_rows = 0;  // rows of a task, of a kernel of rows and columns; 0: as many as `elements`
 };
-// plan() and check() of the two schedulers of reductions.
 CpuTasks tasks_of_reduction(const fusion::Problem& problem, const CpuNest& nest,
                             fusion::SizeHints& hints, const schedule::Device& device);
-void check_cpu_reduction(const schedule::Plan& planned, const schedule::Plan& wanted,
-                         const CpuTasks& tasks);
 schedule::Schedule cpu_schedule(const fusion::Problem& problem, const CpuNest& nest,
                                 const CpuTasks& tasks);
-
-// Converts between the typed plan of a reduction and its tasks.
-template <class P>
-P plan_of_tasks(const CpuTasks& tasks) {
-  return {.lanes = tasks.lanes,
-          .task = tasks.elements,
-          .splits = tasks.splits,
-          .block_rows = tasks.block_rows};
-}
-template <class P>
-CpuTasks tasks_of_plan(const P& plan) {
-  return {.lanes = static_cast<int>(plan.lanes),
-          .elements = plan.task,
-          .splits = plan.splits,
-          .block_rows = static_cast<int>(plan.block_rows)};
-}
 
 }  // namespace fuser::schedulers

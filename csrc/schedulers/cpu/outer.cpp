@@ -3,6 +3,7 @@
 // them merges their partial results in order.
 #include "schedulers/cpu/nest.h"
 #include "schedulers/cpu/schedulers.h"
+#include "schedulers/legal.h"
 
 namespace fuser::schedulers {
 
@@ -16,15 +17,27 @@ MatchResult match_cpu_outer(const Problem& p) {
 
 Decision plan_cpu_outer(const Problem& p, SizeHints& hints, const Device& device) {
   const CpuNest nest = reduction_nest(p, false);
-  return to_plan(plan_of_tasks<CpuOuterPlan>(tasks_of_reduction(p, nest, hints, device)));
+  const CpuTasks tasks = tasks_of_reduction(p, nest, hints, device);
+  return to_plan(CpuOuterPlan{.lanes = tasks.lanes,
+                              .task = tasks.elements,
+                              .splits = tasks.splits,
+                              .block_rows = tasks.block_rows});
 }
 
 Schedule schedule_cpu_outer(Problem& p, const Plan& plan) {
-  return cpu_schedule(p, reduction_nest(p, false), tasks_of_plan(typed<CpuOuterPlan>(plan)));
+  const auto of = typed<CpuOuterPlan>(plan);
+  return cpu_schedule(p, reduction_nest(p, false),
+                      {.lanes = static_cast<int>(of.lanes),
+                       .elements = of.task,
+                       .splits = of.splits,
+                       .block_rows = static_cast<int>(of.block_rows)});
 }
 
 void check_cpu_outer(const Problem&, const Plan& planned, const Plan& wanted) {
-  check_cpu_reduction(planned, wanted, tasks_of_plan(typed<CpuOuterPlan>(planned)));
+  const auto of = typed<CpuOuterPlan>(planned);
+  check_fields(planned, wanted,
+               {{"splits", 0, of.splits},
+                {"block_rows", of.block_rows ? 1 : 0, of.block_rows ? most_rows_at_once : 0}});
 }
 
 }  // namespace fuser::schedulers
