@@ -356,15 +356,22 @@ DEVICE Vec<T, N> cast_(Vec<S, N> x) {
   }
 #if SIMD_BYTES == 32
   if constexpr (sizeof(T) == 1 && sizeof(S) == 4 && N == 8 && (S)0.5 == 0) {
-    Raw_<u16, 8> w = (cast_<u16>(x) & Vec<u16, 8>((u16)0xff)).v;
+    // Clang has no register for a vector of 8 bytes.
+    const Raw_<u16, 8> w = (cast_<u16>(x) & Vec<u16, 8>((u16)0xff)).v;
+    Raw_<u64, 2> packed;
     Raw_<T, 8> r;
-    asm("vpackuswb %1, %1, %0" : "=x"(r) : "x"(w));
+    asm("vpackuswb %1, %1, %0" : "=x"(packed) : "x"(w));
+    const u64 bytes = packed[0];
+    __builtin_memcpy(&r, &bytes, sizeof r);
     return Vec<T, N>(r);
   }
   if constexpr (sizeof(T) == 4 && sizeof(S) == 1 && N == 8 && (T)0.5 == 0) {
+    u64 bytes;
+    __builtin_memcpy(&bytes, &x.v, sizeof bytes);
+    const Raw_<u64, 2> packed = {bytes, 0};
     Raw_<T, N> r;
-    if constexpr ((S)-1 < (S)0) asm("vpmovsxbd %1, %0" : "=x"(r) : "x"(x.v));
-    else asm("vpmovzxbd %1, %0" : "=x"(r) : "x"(x.v));
+    if constexpr ((S)-1 < (S)0) asm("vpmovsxbd %1, %0" : "=x"(r) : "x"(packed));
+    else asm("vpmovzxbd %1, %0" : "=x"(r) : "x"(packed));
     return Vec<T, N>(r);
   }
   if constexpr (sizeof(T) == 2 && sizeof(S) == 4 && N == 8 && (S)0.5 == 0) {
