@@ -73,4 +73,10 @@ def _cpu(isa: str) -> Machine:
 
 def _machine(device: Any, present: bool) -> Machine:
     name = device.name or f"sm_{device.arch}"
-    return Machine(name, device.arch, present, _core.cost_machine(device))
+    return Machine(name, device.arch, present, _model(device))
+
+
+@functools.cache
+def _model(device: Any) -> Any:
+    """One model for equal devices, so that their machines are equal."""
+    return _core.cost_machine(device)
