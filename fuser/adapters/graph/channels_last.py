@@ -39,8 +39,8 @@ _BY_STRIDES = {
 }
 _LAST = torch.channels_last
 # Cost of a reduction over part of the channels, e.g. of a group norm, in bytes per byte of its
-# operand: if fewer elements than a vector of a CPU are adjacent, then its kernel reads one by one.
-_SHORT_RUNS, _VECTOR = 12, 16
+# operand: if fewer elements than a vector are adjacent, then its kernel reads one by one.
+_SHORT_RUNS = 12
 
 
 def turn_channels_last(graph: fx.Graph, kept: Collection[fx.Node]) -> None:
@@ -49,6 +49,8 @@ def turn_channels_last(graph: fx.Graph, kept: Collection[fx.Node]) -> None:
     kept  results of the graph that only its own backward graph reads
     """
     if not any(_may_turn(node) for node in graph.nodes):
+        return
+    if _forward_is_row_major(graph):
         return
     plan = _Plan(graph, kept)
     plan.follow()
@@ -68,6 +70,19 @@ def _may_turn(node: fx.Node) -> bool:
     return _prefers_last(tensor_of(operands[0])) and not all(
         map(_is_last, map(tensor_of, operands))
     )
+
+
+def _forward_is_row_major(graph: fx.Graph) -> bool:
+    """True for the backward graph of a forward graph that was not turned: most of the images that
+    it saved are row-major, so its pointwise ops and norms are too.
+    """
+    saved = {False: 0, True: 0}
+    for node in graph.nodes:
+        if node.target is torch.ops.aten.convolution_backward.default:
+            image = node.args[1]
+            if image.op == "placeholder" and has_numbers(image):
+                saved[_is_last(tensor_of(image))] += _bytes(tensor_of(image))
+    return saved[False] > saved[True]
 
 
 def _operands(node: fx.Node) -> list[fx.Node]:
@@ -164,15 +179,16 @@ class _Plan:
         return True
 
     def slower(self, node: fx.Node) -> int:
-        """Cost of a reduction on the CPU whose operand has shorter runs than traced."""
+        """Cost of a reduction whose operand has shorter runs than traced."""
         source, *rest = node.args
         if not isinstance(source, fx.Node) or not rest or not isinstance(rest[0], list | tuple):
             return 0
         before, now = tensor_of(source), self.now(source)
         dims: Sequence[Any] = rest[0]
         reduced = {d % now.ndim for d in dims}
-        short = _run(now, reduced) < min(_VECTOR, _run(before, reduced))
-        return _SHORT_RUNS * _bytes(now) if short and now.device.type == "cpu" else 0
+        vector = 16 if now.device.type == "cpu" else 16 // now.element_size()
+        short = _run(now, reduced, vector) < min(vector, _run(before, reduced, vector))
+        return _SHORT_RUNS * _bytes(now) if short else 0
 
     def restore(self, node: fx.Node, operands: Collection[fx.Node]) -> None:
         for n in operands:
@@ -223,14 +239,14 @@ def _same_strides(a: Any, b: Any) -> bool:
     return True
 
 
-def _run(value: torch.Tensor, reduced: Collection[int]) -> int:
-    """Number of adjacent elements that a reduction combines; a vector if it keeps neighbours."""
+def _run(value: torch.Tensor, reduced: Collection[int], vector: int) -> int:
+    """Number of adjacent elements that a reduction combines; `vector` if it keeps neighbours."""
     run = 1
     for d in sorted(range(value.ndim), key=value.stride):
         if value.shape[d] == 1:
             continue
         if value.stride(d) != run or d not in reduced:
-            return run if run > 1 else _VECTOR
+            return run if run > 1 else vector
         run *= value.shape[d]
     return run
 
