@@ -102,7 +102,10 @@ struct CppPrinter : LanePrinter {
     const Existing e = existing(s, how == Form::Scattered);
     switch (how) {
       case Form::Scalar: {
-        const std::string at = text(b.name, "[", first(s.offset), "]");
+        std::string at = text(b.name, "[", first(s.offset), "]");
+        // Every byte but 0 is true.
+        if (b.dtype == DType::Bool)
+          at = text("(((const u8*)", b.name, ")[", first(s.offset), "] != 0)");
         return e.count.empty() ? at : text(wrapped(e.count), " > 0 ? ", at, " : ", type, "{}");
       }
       case Form::Neighbours:

@@ -34,6 +34,19 @@ def assert_on_cpu(fd: FusionDefinition, inputs: Sequence[Any]) -> None:
     assert all(name.startswith("cpu_") for name in used), used
 
 
+def test_every_byte_but_zero_is_true() -> None:
+    """A bool of another library may be any byte; scalars, vectors and strided reads agree."""
+    bytes_ = torch.full([40], 2, dtype=torch.uint8).view(torch.bool)
+    for x in (bytes_[0], bytes_[:1], bytes_, bytes_[::2], bytes_[:1].expand(33)):
+        with FusionDefinition() as fd:
+            t = fd.from_pytorch(x)
+            fd.add_output(fd.ops.cast(t, DataType.Float))
+            fd.add_output(fd.ops.logical_not(t))
+        as_float, negated = fd.execute([x])
+        assert (as_float == 1).all()
+        assert not negated.any()
+
+
 def test_plans_have_the_fields_of_their_row_and_no_schedule_by_hand() -> None:
     for make, scheduler in [
         (lambda fd, x: fd.ops.relu(x), "cpu_pointwise"),
