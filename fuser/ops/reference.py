@@ -125,7 +125,9 @@ def _sigmoid(x: Tensor) -> Tensor:
 def _silu(x: Tensor) -> Tensor:
     if x.is_complex():
         return torch.nn.functional.silu(x)
-    return torch.where(x < -600, x * _sigmoid(x), torch.nn.functional.silu(x))
+    # e^x as two factors, because it alone would be denormal where the product is not.
+    left = x * torch.exp(x + 600) * torch.exp(torch.full_like(x, -600))
+    return torch.where(x < -600, left, torch.nn.functional.silu(x))
 
 
 def _gelu_tanh(x: Tensor) -> Tensor:
