@@ -20,6 +20,7 @@ PROMISES = {
     "normalizations": "Layer norm on",
     "reading_a_report": "materialized for",
     "schedule_by_hand": "threads_x=128 instead of",
+    "schedule_to_win": "legal schedules of",
     "scripted_model": "kernels of ours ran",
 }
 
