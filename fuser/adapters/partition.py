@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from math import inf, prod
 from typing import Any
@@ -23,13 +23,13 @@ from torch.utils.flop_counter import flop_registry
 from fuser.adapters import aten
 from fuser.adapters.graph.borders import without_borders
 from fuser.adapters.graph.effects import Effects, reaches_outside
+from fuser.adapters.lone_ops import at_the_edges, is_tiny, lifetimes, lone_op, pays, stays
 from fuser.adapters.nodes import (
     device_of,
     hint,
     is_number,
     is_write,
     kind_of,
-    reads_of,
     tensor_inputs,
     tensor_of,
     writes,
@@ -42,10 +42,6 @@ _TRIED = 4
 LARGEST = 256
 # Maximum nodes of merged updates of inputs, which keep separate kernels in horizontal launches.
 LARGEST_UPDATE = 4096
-# Elements that a GPU computes in the time of a launch.
-SMALL = 1 << 22
-# Maximum elements of a tensor that may stay alive longer than needed: a bias, not a matrix.
-_TINY = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -153,7 +149,7 @@ def _of_complex(node: fx.Node, kind: str, values: Iterable[Any]) -> str | None:
     # conjugate bit.
     reads = [n.meta.get("val") for n in node.all_input_nodes if why_not(n) is not None]
     lazy = any(isinstance(t, torch.Tensor) and t.is_conj() for t in reads)
-    shown = node.target is torch.ops.aten._conj.default and _stays(node)
+    shown = node.target is torch.ops.aten._conj.default and stays(node)
     return "complex numbers" if lazy or shown else None
 
 
@@ -416,15 +412,38 @@ class _Walk:
             else:
                 first[device_of(region.nodes[0])] = region
 
+    def join_lone_ops(self, graph: fx.Graph, apart: Collection[fx.Node]) -> None:
+        """Merges regions of one small op each, e.g. copies of queries, keys and values to another
+        layout: kernels of one op are mostly equal, so that they become one launch. The operands of
+        all must exist when the first one runs, and only few bytes may be held longer. Ops in
+        `apart` stay alone.
+        """
+        ops = ((op, r) for r in self.regions if (op := lone_op(r.nodes)) and op not in apart)
+        lives = lifetimes(graph)
+        groups: dict[Any, tuple[Region, int, int]] = {}  # by op: region, first index, spare bytes
+        for op, region in sorted(ops, key=lambda found: self.order[found[0]]):
+            first, start, spare = groups.get(op.target, (region, 0, 0))
+            held = lives.held(op, self.order[op])
+            if region.latest < start and held <= spare and self.mergeable(first, region):
+                self.merge(first, region)
+                groups[op.target] = first, start, spare - held
+            else:
+                groups[op.target] = region, self.order[op], lives.spare
+
+    def parts(self) -> Iterator[list[fx.Node]]:
+        """Nodes of each region in graph order, without views at its borders."""
+        for region in self.regions:
+            yield without_borders(sorted(region.nodes, key=self.order.__getitem__))
+
 
 def _updates(region: Region, smallest: int) -> bool:
     inside = set(region.nodes)
-    if not any(is_write(node) for node in region.nodes) or not _pays(region.nodes, smallest):
+    if not any(is_write(node) for node in region.nodes) or not pays(region.nodes, smallest):
         return False
     if any(u.op != "output" and u not in inside for node in region.nodes for u in node.users):
         return False
     return all(
-        n in inside or n.op in ("placeholder", "get_attr") or _is_tiny(n)
+        n in inside or n.op in ("placeholder", "get_attr") or is_tiny(n)
         for node in region.nodes
         for n in tensor_inputs(node)
     )
@@ -462,80 +481,17 @@ def partition(
         walk.overwrite(node)
     walk.join_siblings(graph.nodes)
     walk.join_updates(smallest)
-    kept: list[list[fx.Node]] = []
-    alone: list[fx.Node] = []
-    for region in walk.regions:
-        nodes = without_borders(sorted(region.nodes, key=order.__getitem__))
-        if _pays(nodes, smallest):
+    edges: list[list[fx.Node]] = []
+    if walk.epoch == 0:
+        alone = (n for nodes in walk.parts() if not pays(nodes, smallest) for n in nodes)
+        edges = at_the_edges(sorted(alone, key=order.__getitem__), smallest, LARGEST)
+    inside = {n for nodes in edges for n in nodes}
+    walk.join_lone_ops(graph, inside)
+    kept = list(edges)
+    for nodes in walk.parts():
+        if pays(nodes, smallest):
             kept.append(nodes)
         else:
-            alone += nodes
-    if walk.epoch == 0:
-        kept += _at_the_edges(sorted(alone, key=order.__getitem__), smallest)
-    inside = {n for nodes in kept for n in nodes}
-    walk.left.update((n, "alone") for n in alone if n not in inside)
+            walk.left.update((n, "alone") for n in nodes if n not in inside)
     kept.sort(key=lambda nodes: order[nodes[0]])
     return Partition(kept, walk.left, walk.final)
-
-
-def _at_the_edges(alone: Iterable[fx.Node], smallest: int) -> list[list[fx.Node]]:
-    """Merges small ops outside regions, e.g. the casts of weights and gradients, into regions:
-    their kernels, mostly identical, become one launch. They run at the beginning of the graph if
-    they read only its inputs, or at its end if they have no other users. Their results stay alive
-    until the end anyway, or are tiny, so memory grows by the small operands at most.
-    """
-    found: dict[Any, list[fx.Node]] = {}
-    for node in alone:
-        if kind_of(node) != "compute" or not _is_small(node):
-            continue
-        first = all(n.op == "placeholder" for n in node.all_input_nodes)
-        first &= _stays(node) or _is_tiny(node)
-        if first or all(user.op == "output" for user in node.users):
-            found.setdefault((device_of(node), first), []).append(node)
-    regions = [
-        nodes[i : i + LARGEST] for nodes in found.values() for i in range(0, len(nodes), LARGEST)
-    ]
-    return [nodes for nodes in regions if len(nodes) >= smallest]
-
-
-def _is_tiny(node: fx.Node) -> bool:
-    value = tensor_of(node)
-    return value is None or (_has_numbers(value) and value.numel() <= _TINY)
-
-
-def _is_small(node: fx.Node) -> bool:
-    """True if a kernel of this node takes no longer than a launch."""
-    value = tensor_of(node)
-    return value is not None and all(type(n) is int for n in value.shape) and value.numel() <= SMALL
-
-
-def _stays(node: fx.Node) -> bool:
-    """True if the node, or a view of it, is a result of the graph."""
-    return any(user.op == "output" for _, user in reads_of(node))
-
-
-def _pays(nodes: list[fx.Node], smallest: int) -> bool:
-    """True if a region does more than torch's kernels would do one by one."""
-    computing = [n for n in nodes if kind_of(n) in ("compute", "random") or is_write(n)]
-    return len(computing) >= smallest or any(
-        aten.reduces(str(n.target)) or _is_walked_by_elements(n) for n in computing
-    )
-
-
-def _is_walked_by_elements(node: fx.Node) -> bool:
-    """True if torch would compute a large result without vectorized accesses: an operand has
-    another dtype or layout.
-    """
-    result = tensor_of(node)
-    if result is None or _is_small(node):
-        return False
-    given = [t for n in node.all_input_nodes if (t := tensor_of(n)) is not None and t.ndim]
-    return any(
-        t.dtype != result.dtype or t.shape != result.shape or t.stride() != result.stride()
-        for t in given
-        if _has_numbers(t) and _has_numbers(result)
-    )
-
-
-def _has_numbers(value: torch.Tensor) -> bool:
-    return all(type(n) is int for n in (*value.shape, *value.stride()))

@@ -52,7 +52,8 @@ def test_views_of_views_of_results() -> None:
 def test_what_torch_would_walk_by_elements(monkeypatch: pytest.MonkeyPatch) -> None:
     """A single op forms a region if its large operands differ in layout or dtype, which torch
     processes slowly."""
-    monkeypatch.setattr("fuser.adapters.partition.SMALL", 8)
+    monkeypatch.setattr("fuser.adapters.lone_ops.SMALL", 8)
+    monkeypatch.setattr("fuser.adapters.lone_ops.SMALL_STRIDED", 8)
     x, y = torch.ones(4, 4), torch.ones(4, 4)
     assert regions(lambda x, y: x.mm(x) + y.mm(y), x, y) == []
     assert regions(lambda x, y: x.mm(x) + y.mm(y).t(), x, y) == [["add"]]

@@ -13,8 +13,8 @@ from torch import fx
 from fuser.adapters import aten
 from fuser.adapters.graph.padding import MEMORY
 from fuser.adapters.graph.views import RESHAPES, has_numbers, owner_of
+from fuser.adapters.lone_ops import SMALL
 from fuser.adapters.nodes import is_view, kind_of, tensor_of, writes
-from fuser.adapters.partition import SMALL
 from fuser.adapters.torch_compat import OpOverload
 
 # Key in a node's meta: the operand of its region that donates its memory.
