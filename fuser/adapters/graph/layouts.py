@@ -1,7 +1,7 @@
 """Memory layouts of region results that only certain readers see.
 
 A convolution copies operands of another layout on every call, and rows that are not contiguous cost
-normalizations a transpose. A region writes all layouts at equal speed.
+normalizations a transpose. A region writes all layouts at equal speed, if it also reads them so.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ CONVOLUTIONS: dict[object, tuple[tuple[int, ...], int]] = {
 
 
 _CAST = torch.ops.aten._to_copy.default
+_CLONE = torch.ops.aten.clone.default
 
 # Argument index of the tensor that is normalized along its last dims.
 NORMS: dict[object, int] = {
@@ -36,7 +37,8 @@ def lay_out_for_readers(
     graph: fx.Graph, makers: Collection[fx.Node], kept: Collection[fx.Node]
 ) -> None:
     """Gives images that regions compute for convolutions with channels-last weights that layout,
-    and makes the rows of normalized tensors contiguous if only regions read them.
+    and makes the rows of normalized tensors contiguous if only regions read them. Copies for matrix
+    products keep their columns, and operands that are broadcast along rows have such rows.
 
     makers  nodes of regions, with results that may have any layout
     kept    results of the graph that only its own backward graph reads
@@ -47,11 +49,80 @@ def lay_out_for_readers(
             if _is_channels_last(node.args[weight]):
                 for place in places:
                     _lay_out(node.args[place], torch.channels_last, makers, kept, CONVOLUTIONS)
+        elif node.target in PRODUCTS:
+            _copy_columns(node, makers, kept)
         elif node.target in NORMS and node in makers:
             rows = node.args[NORMS[node.target]]
             while rows in makers and not is_view(rows):
                 _lay_out(rows, torch.contiguous_format, makers, kept, ())
                 rows = rows.args[0] if rows.target is _CAST else None
+        elif node in makers and tensor_of(node) is not None:
+            _lay_out_for_broadcast(node, makers, kept)
+
+
+# Argument indices of the matrices of a product, which may be row-major or column-major.
+PRODUCTS: dict[object, tuple[int, int]] = {
+    torch.ops.aten.mm.default: (0, 1),
+    torch.ops.aten.bmm.default: (0, 1),
+    torch.ops.aten.addmm.default: (1, 2),
+    torch.ops.aten.baddbmm.default: (1, 2),
+}
+
+
+def _copy_columns(product: fx.Node, makers: Collection[fx.Node], kept: Collection[fx.Node]) -> None:
+    """Keeps copies of column-major matrices column-major, e.g. of keys with dims exchanged: the
+    copy moves rows instead of a transposition.
+    """
+    for place in PRODUCTS[product.target]:
+        operand = product.args[place]
+        assert isinstance(operand, fx.Node)
+        copy = operand
+        while is_view(copy):
+            copy = copy.all_input_nodes[0]
+        if copy.target is not _CLONE or copy not in makers:
+            continue
+        value, source = tensor_of(copy), tensor_of(copy.all_input_nodes[0])
+        if not has_numbers(copy) or not value.is_contiguous() or not _is_column_major(source):
+            continue
+        wanted = value.new_empty(value.mT.shape).mT
+        views = followed(copy, wanted, makers, kept, PRODUCTS)
+        if views is not None and _is_column_major(views[operand]):
+            lay_out(views)
+
+
+def _is_column_major(value: torch.Tensor) -> bool:
+    """True if columns of the matrices are contiguous and rows are not; columns are aligned for
+    tensor cores, unless rows are not either.
+    """
+    if value.ndim < 2 or 1 in value.shape[-2:] or value.stride(-2) != 1:
+        return False
+    rows, columns = (n * value.element_size() % 16 for n in value.shape[-2:])
+    return rows == 0 or columns != 0
+
+
+def _lay_out_for_broadcast(
+    node: fx.Node, makers: Collection[fx.Node], kept: Collection[fx.Node]
+) -> None:
+    """Makes a region's result row-major if other ops read it several times each, along rows, e.g. a
+    position bias of attention, whose layout is that of the gather from its table.
+    """
+    if not has_numbers(node) or tensor_of(node).is_contiguous() or _is_channels_last(node):
+        return
+    views = followed(node, tensor_of(node).new_empty(tensor_of(node).shape), makers, kept, ())
+    if views is None:
+        return
+    reads = [(views[n], user) for n, user in reads_of(node) if user.op != "output"]
+    values = [(read, tensor_of(user)) for read, user in reads if not is_view(user)]
+    if values and all(
+        wide is not None
+        and wide.numel() > read.numel()
+        and wide.is_contiguous()
+        and wide.shape[-1:] == read.shape[-1:]
+        and read.stride(-1) == 1
+        for read, wide in values
+        if read.numel() > 1
+    ):
+        lay_out(views)
 
 
 def write_slices_apart(graph: fx.Graph, regions: Sequence[list[fx.Node]]) -> None:

@@ -369,7 +369,7 @@ GRAPH_PASSES: tuple[Pass[GraphState], ...] = (
         "lay_out_for_readers",
         lambda s: lay_out_for_readers(s.graph, s.makers, s.kept),
         before="regions write results in the traced layout",
-        does="writes images channels-last for convolutions, and rows of norms contiguous",
+        does="writes images channels-last, rows of norms and biases dense, copies as columns",
         after="these readers need no copy in another layout",
         reason="after write_without_gaps: a dense result can be laid out again",
     ),

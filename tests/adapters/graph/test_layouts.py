@@ -279,3 +279,60 @@ def test_views_of_views_are_followed() -> None:
         if views:
             assert views[node] is wanted
             assert views[last].shape == (4, 6)
+
+
+def laid_out_nodes(function, *inputs: torch.Tensor, op: str):
+    """The compiled function, and the FakeTensors of its ops of this name after the pass."""
+    module = traced(function, *inputs)
+    parts = partition(module.graph)
+    lay_out_for_readers(module.graph, {n for nodes in parts.regions for n in nodes}, set())
+    call, _ = program(module, parts, strict=True)
+    return call, [n.meta["val"] for n in module.graph.nodes if op in str(n.target)]
+
+
+@pytest.mark.parametrize("head", [8, 6], ids=["aligned columns", "unaligned columns"])
+def test_copies_for_products_keep_columns(head: int) -> None:
+    """Keys with exchanged dims are copied as rows, unless rows alone are aligned. Readers other
+    than products get the traced layout."""
+
+    def scores(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        k = (k * 2).transpose(1, 2).transpose(2, 3)
+        return q @ k
+
+    def read_twice(q: torch.Tensor, k: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        k = (k * 2).transpose(1, 2).transpose(2, 3).contiguous()
+        return q @ k, k
+
+    q, k = torch.randn(2, 3, 8, head), torch.randn(2, 8, 3, head)
+    call, found = laid_out_nodes(scores, q, k, op="clone")
+    assert [t.stride(-2) for t in found] == [1 if head == 8 else 8]
+    torch.testing.assert_close(call([q, k]), scores(q, k))
+    call, found = laid_out_nodes(read_twice, q, k, op="clone")
+    assert all(t.is_contiguous() for t in found)
+    for result, expected in zip(call([q, k]), read_twice(q, k), strict=True):
+        torch.testing.assert_close(result, expected)
+
+
+def test_a_bias_of_each_head_is_row_major() -> None:
+    """The bias is gathered with heads innermost. Other regions read it along keys for each batch
+    element, so it is stored so."""
+
+    def layers(x: torch.Tensor, w: torch.Tensor, table: torch.Tensor, i: torch.Tensor):
+        bias = table[i].permute(2, 0, 1)
+        for _ in range(2):
+            x = torch.softmax(x + bias, -1) @ w
+        return x
+
+    x, w = torch.randn(4, 3, 5, 5), torch.randn(5, 5)
+    table, i = torch.randn(7, 3), torch.randint(7, (5, 5))
+    call, found = laid_out_nodes(layers, x, w, table, i, op="permute")
+    assert [t.is_contiguous() for t in found] == [True]
+    torch.testing.assert_close(call([x, w, table, i]), layers(x, w, table, i))
+
+    def given(x: torch.Tensor, w: torch.Tensor, table: torch.Tensor, i: torch.Tensor):
+        return layers(x, w, table, i), table[i].permute(2, 0, 1)
+
+    call, found = laid_out_nodes(given, x, w, table, i, op="permute")
+    results, expected = call([x, w, table, i]), given(x, w, table, i)
+    assert results[1].stride() == expected[1].stride()
+    torch.testing.assert_close(results[0], expected[0])
