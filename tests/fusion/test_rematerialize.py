@@ -123,3 +123,21 @@ def test_a_tensor_at_other_places_is_not_stored_for_them() -> None:
     y = expensive(fd, window(0) + window(1))
     fd.add_output(fd.ops.softmax(y - fd.ops.mean(y, [0], True), 1))
     check(fd, [X])
+
+
+def test_statistics_of_an_earlier_kernel_are_read() -> None:
+    """The gradient of a global response norm: sums over pixels, then their mean over channels, then
+    elements and sums over pixels of all images. The kernel of the elements reads the sums, so it
+    does not compute them again and takes the last sums."""
+    fd = FusionDefinition()
+    x, g = (fd.define_tensor([-1, -1, -1, -1]) for _ in range(2))
+    sums = fd.ops.sum(x * g, [1, 2], True)
+    y = x * (sums - fd.ops.mean(sums * 2.0, [3], True)) + g
+    fd.add_output(y)
+    fd.add_output(fd.ops.sum(y, [0, 1, 2]))
+    generator = torch.Generator().manual_seed(0)
+    inputs = [torch.randn(2, 3, 5, 4, generator=generator) for _ in range(2)]
+    got = check(fd, inputs, tolerance=1e-5)
+    # Sums of an image, their mean, a tensor of both; elements with sums of an image, sums of all.
+    assert [len(values(group, "reduce")) for group in got.groups] == [1, 1, 0, 1, 1]
+    assert len(got.stored()[3]) == 2

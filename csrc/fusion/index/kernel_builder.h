@@ -230,6 +230,12 @@ std::vector<std::vector<const ir::Tensor*>> worth_materializing(const FusionGrap
                                                                 const std::vector<bool>& in_memory,
                                                                 const std::set<int>& results,
                                                                 const ir::Tensor* root);
+
+// Returns the results of reductions of the group that the kernels of its temporaries compute too.
+// They are small, and to read them saves a loop over the elements. The rest as above.
+std::vector<const ir::Tensor*> shared_reductions(const FusionGraph& graph, KernelBuilder& group,
+                                                 const std::vector<bool>& in_memory,
+                                                 const ir::Tensor* root);
 // By value: bit set of the `overs` whose reductions it depends on without another reduction
 // between.
 std::vector<uint8_t> fed_by(const Refined& refined, const std::vector<AxisSet>& overs);

@@ -11,6 +11,7 @@
 #include "fusion/index/kernel_builder.h"
 #include "fusion/kernel/reduction_phases.h"
 #include "fusion/segment/issue_slots.h"
+#include "fusion/segment/materialize.h"
 
 namespace fuser::fusion {
 
@@ -264,6 +265,23 @@ struct Rematerialized {
     return best;
   }
 
+  // Returns the results of reductions of the kernel that the kernels of its temporaries compute
+  // too.
+  std::vector<const Tensor*> shared_reductions(const Kernel& kernel) {
+    const std::vector<bool> in_others = shared(kernel);
+    std::vector<const Tensor*> out;
+    std::vector<bool> used(kernel.end - kernel.begin, false);  // by value, except by projections
+    for (size_t v = kernel.end; v-- > kernel.begin;) {
+      const bool projects = std::holds_alternative<Project>(values[v].how);
+      if (!projects) visit_inside(kernel, v, [&](size_t a) { used[a - kernel.begin] = true; });
+      const Tensor* t = values[v].tensor;
+      if ((projects || std::holds_alternative<Reduced>(values[v].how)) && used[v - kernel.begin] &&
+          in_others[v - kernel.begin] && t && t != root && is_whole(v))
+        out.push_back(t);
+    }
+    return out;
+  }
+
   // Returns the tensors that the kernel should read, at the best cut; empty if no cut saves time.
   // `kernel` becomes the kernel that stores them.
   std::vector<const Tensor*> cut(Kernel& kernel) {
@@ -305,6 +323,16 @@ std::vector<std::vector<const Tensor*>> worth_materializing(const FusionGraph& g
     if (more.empty()) return out;
     out.push_back(std::move(more));
   }
+}
+
+std::vector<const Tensor*> shared_reductions(const FusionGraph& graph, KernelBuilder& group,
+                                             const std::vector<bool>& in_memory,
+                                             const Tensor* root) {
+  const std::set<int> none;
+  Rematerialized of{
+      .graph = graph, .group = group, .in_memory = in_memory, .results = none, .root = root};
+  of.prepare();
+  return to_materialize(group, of.shared_reductions({.end = of.values.size()}), root);
 }
 
 }  // namespace fuser::fusion

@@ -153,6 +153,8 @@ struct Segmenter {
     if (refused = stored_instead(group, root); !refused.empty())
       return {refused,
               "earlier kernels compute it too, and recomputation costs more than loading it"};
+    if (refused = shared_reductions(graph, group, everywhere, root); !refused.empty())
+      return {refused, "an earlier kernel has the same reduction", false};
     if (refused = costly_broadcasts(group, root); !refused.empty())
       return {refused, "the kernel would compute it again along the axes that it lacks"};
     return {over_budget(group, root, rematerializes(group) ? 2 : 1),
