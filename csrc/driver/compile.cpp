@@ -243,10 +243,8 @@ void check_room(const Plan& planned, const Variant& made, const Arguments& argum
 Schedule scheduled(Group& group, const Decision& decision, const Plan& plan) {
   Schedule made = schedule_of(*group.scheduler, group.problem, decision, plan);
   if (plan.schedule.empty()) return made;
-  FUSER_CHECK(!group.scheduler->for_cpu, Unsupported, "schedule-6",
-              "schedule: a kernel of the CPU takes no schedule by hand\n  hint: FUSER_HOST_ARCH=80 "
-              "emulates a GPU, whose schedules can be changed");
-  return schedule_by_hand(group.problem, made, plan.schedule);
+  return group.scheduler->for_cpu ? cpu_schedule_by_hand(group.problem, made, plan.schedule)
+                                  : schedule_by_hand(group.problem, made, plan.schedule);
 }
 
 Plan changed_plan(const Group& group, const Decision& decision, const Plan& wanted) {

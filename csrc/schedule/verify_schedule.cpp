@@ -1,9 +1,9 @@
 #include "schedule/verify_schedule.h"
 
 #include <algorithm>
-#include <bit>
 
 #include "schedule/device.h"
+#include "schedule/schedule_rules.h"
 
 namespace fuser::schedule {
 
@@ -12,34 +12,12 @@ using namespace ir;
 
 namespace {
 
-constexpr int64_t most_extent = 1 << 20;  // products of two extents stay within 64 bits
-
-bool is_power(int64_t n) { return n > 0 && std::has_single_bit(static_cast<uint64_t>(n)); }
-
 int64_t lanes_of(const LoopNest& nest) {
   const bool vector = !nest.loops.empty() && nest.loops.back().bind == Bind::Vector;
   return vector ? nest.loops.back().extent : 1;
 }
 
-struct Verifier {
-  const Problem& p;
-  const Schedule& s;
-  FaultKind kind;
-
-  template <class... T>
-  void expect(bool holds, const T&... message) const {
-    if (!holds) throw Fault(kind, "schedule-2", text("schedule: ", message...));
-  }
-  void expect_range(const char* name, int value, int least, int most, const std::string& of) const {
-    expect(value >= least && value <= most, name, "(", value, ") of ", of, "; expected ", least,
-           " to ", most);
-  }
-  template <class... T>
-  void expect_loops(bool holds, const T&... message) const {
-    if (!holds) throw Fault(kind, "schedule-3", text("schedule: ", message...));
-  }
-
-  void dims() const;
+struct Verifier : Rules {
   void nest(const LoopNest& nest) const;
   void accesses() const;
   void stagings() const;
@@ -48,28 +26,6 @@ struct Verifier {
   void rows() const;
   void tiles() const;
 };
-
-// Every axis is in exactly one dim.
-void Verifier::dims() const {
-  const auto axes = static_cast<int>(p.refined.axes.size());
-  std::vector<int> seen(axes, 0);
-  for (const Dim& d : s.dims) {
-    for (AxisId a : d.axes) {
-      expect(a >= 0 && a < axes, "axis a", a, " of ", axes, " axes");
-      ++seen[a];
-    }
-    const AccessId access = d.line.access;
-    if (access < 0) continue;
-    expect(access < static_cast<int>(p.accesses.size()), "lines of access ", access, " of ",
-           p.accesses.size());
-    expect(p.accesses[access].strides.has_value(), "lines of access ", access,
-           ", whose address is not linear");
-    expect(is_power(d.line.elements), "lines of ", d.line.elements,
-           " elements; expected a power of two");
-  }
-  for (int a = 0; a < axes; ++a)
-    expect(seen[a] == 1, "axis a", a, " is in ", seen[a], " dims; expected 1");
-}
 
 // The Vector loop is innermost, and the thread loops multiply to the threads of a block.
 void Verifier::nest(const LoopNest& nest) const {
@@ -235,7 +191,7 @@ NestKind nest_kind(const Schedule& s) {
 
 void verify(const Problem& whole, const Schedule& s, FaultKind kind) {
   const bool other_form = s.single_pass && whole.single_pass;
-  const Verifier v{other_form ? *whole.single_pass : whole, s, kind};
+  const Verifier v{{other_form ? *whole.single_pass : whole, s, kind}};
   v.expect(!s.single_pass || whole.single_pass, "form single_pass; the kernel has none");
   v.expect(!s.nests.empty(), "no nest; expected at least one");
   v.expect(s.launch.threads >= 1 && s.launch.threads <= most_threads, s.launch.threads,
@@ -243,7 +199,7 @@ void verify(const Problem& whole, const Schedule& s, FaultKind kind) {
 #define FUSER_LAUNCH_NUMBER(name, default_value, least, most, meaning) \
   v.expect_range(#name, s.launch.name, least, most, "the launch");
 #include "schedule/attributes.def"
-  v.dims();
+  v.check_dims();
   for (const LoopNest& nest : s.nests) v.nest(nest);
   v.accesses();
   v.stagings();

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 
-#include "base/error.h"
 #include "schedule/device.h"
 #include "schedule/schedule_text.h"
 #include "schedule/verify_schedule.h"
@@ -16,18 +15,6 @@ using namespace schedule;
 namespace {
 
 constexpr int64_t most_unrolled = 64;  // steps of one Unroll loop; more would spill registers
-
-template <class... T>
-void expect(bool holds, const T&... message) {
-  FUSER_CHECK(holds, User, "schedule-4", "schedule: ", message...,
-              "\n  hint: fd.schedules(inputs) has the facts that hold for these sizes");
-}
-
-std::vector<AxisId> axes_in_order(const Schedule& s) {
-  std::vector<AxisId> axes;
-  for (const Dim& d : s.dims) axes.insert(axes.end(), d.axes.begin(), d.axes.end());
-  return axes;
-}
 
 bool is_tiled(const Schedule& s) {
   return std::any_of(s.stagings.begin(), s.stagings.end(),
@@ -61,35 +48,35 @@ bool has_fixed_loops(const Schedule& s) {
 
 // What one nest computes follows from the kernel, not from a choice.
 void check_contents(const Schedule& planned, const Schedule& wanted) {
-  expect(wanted.single_pass == planned.single_pass && wanted.reductions == planned.reductions,
-         "form and reductions differ; expected those of the plan");
-  expect(wanted.nests.size() == planned.nests.size(), wanted.nests.size(), " nests; expected ",
-         planned.nests.size());
+  expect_fact(wanted.single_pass == planned.single_pass && wanted.reductions == planned.reductions,
+              "form and reductions differ; expected those of the plan");
+  expect_fact(wanted.nests.size() == planned.nests.size(), wanted.nests.size(), " nests; expected ",
+              planned.nests.size());
   for (size_t i = 0; i < planned.nests.size(); ++i)
-    expect(wanted.nests[i].computed == planned.nests[i].computed &&
-               wanted.nests[i].stores == planned.nests[i].stores &&
-               wanted.nests[i].ends == planned.nests[i].ends,
-           "nest ", i, " computes or stores other values; expected those of the plan");
-  expect(nest_kind(wanted) == nest_kind(planned),
-         "loops of another kind; expected GridThread loops, or tiles, as in the plan");
+    expect_fact(wanted.nests[i].computed == planned.nests[i].computed &&
+                    wanted.nests[i].stores == planned.nests[i].stores &&
+                    wanted.nests[i].ends == planned.nests[i].ends,
+                "nest ", i, " computes or stores other values; expected those of the plan");
+  expect_fact(nest_kind(wanted) == nest_kind(planned),
+              "loops of another kind; expected GridThread loops, or tiles, as in the plan");
 }
 
 // Threads that are numbered over the grid may take the axes in any grouping.
 void check_dims(const Schedule& planned, const Schedule& wanted) {
   if (nest_kind(planned) == NestKind::Linear) {
-    expect(axes_in_order(wanted) == axes_in_order(planned),
-           "the axes are in another order; expected the order of memory, as in the plan");
+    expect_fact(axes_in_order(wanted) == axes_in_order(planned),
+                "the axes are in another order; expected the order of memory, as in the plan");
     for (const Dim& d : wanted.dims)
-      expect(!d.divides && d.line.access < 0, "divides or lines of a dim without a tile");
+      expect_fact(!d.divides && d.line.access < 0, "divides or lines of a dim without a tile");
     return;
   }
-  expect(wanted.dims.size() == planned.dims.size(), wanted.dims.size(), " dims; expected ",
-         planned.dims.size());
+  expect_fact(wanted.dims.size() == planned.dims.size(), wanted.dims.size(), " dims; expected ",
+              planned.dims.size());
   for (size_t d = 0; d < planned.dims.size(); ++d) {
     const Dim &was = planned.dims[d], &dim = wanted.dims[d];
-    expect(dim.axes == was.axes && dim.line == was.line, "dim d", d,
-           " has other axes or lines; expected those of the plan");
-    expect(!dim.divides || was.divides, "dim d", d, " divides; its tile is not known to");
+    expect_fact(dim.axes == was.axes && dim.line == was.line, "dim d", d,
+                " has other axes or lines; expected those of the plan");
+    expect_fact(!dim.divides || was.divides, "dim d", d, " divides; its tile is not known to");
   }
 }
 
@@ -100,22 +87,23 @@ void check_lanes(const Schedule& planned, const Schedule& wanted, size_t nest) {
   const Lanes &before = planned.nests[nest].lanes, &lanes = wanted.nests[nest].lanes;
   const bool same_axes = was && planned.dims[was->dim].axes == wanted.dims[now->dim].axes;
   if (!same_axes) {
-    expect(lanes.tail && !lanes.axes && !lanes.uniform_select && !lanes.split_at_rows,
-           "lanes along d", now->dim,
-           ", which the plan does not vectorize; expected the one property tail");
+    expect_fact(lanes.tail && !lanes.axes && !lanes.uniform_select && !lanes.split_at_rows,
+                "lanes along d", now->dim,
+                ", which the plan does not vectorize; expected the one property tail");
     return;
   }
-  expect(was->extent % now->extent == 0, "vectors of ", now->extent,
-         " elements; expected a divisor ", "of the planned ", was->extent);
-  expect(lanes.tail == before.tail || !runs_along_rows(planned),
-         "another tail of vectors along rows; expected the planned one, because a tail is peeled");
-  expect(lanes.tail || !before.tail, "lanes without tail; the last vector may be incomplete");
-  expect(lanes.axes == before.axes || !lanes.axes, "lanes within ", lanes.axes, " axes; expected ",
-         before.axes, " or 0");
-  expect(!lanes.uniform_select || before.uniform_select,
-         "uniform_select; conditions are not known to be uniform");
-  expect(!lanes.split_at_rows || before.split_at_rows,
-         "split_at_rows; expected a plan with it, because rows may be short");
+  expect_fact(was->extent % now->extent == 0, "vectors of ", now->extent,
+              " elements; expected a divisor ", "of the planned ", was->extent);
+  expect_fact(
+      lanes.tail == before.tail || !runs_along_rows(planned),
+      "another tail of vectors along rows; expected the planned one, because a tail is peeled");
+  expect_fact(lanes.tail || !before.tail, "lanes without tail; the last vector may be incomplete");
+  expect_fact(lanes.axes == before.axes || !lanes.axes, "lanes within ", lanes.axes,
+              " axes; expected ", before.axes, " or 0");
+  expect_fact(!lanes.uniform_select || before.uniform_select,
+              "uniform_select; conditions are not known to be uniform");
+  expect_fact(!lanes.split_at_rows || before.split_at_rows,
+              "split_at_rows; expected a plan with it, because rows may be short");
 }
 
 void check_accesses(const Problem& p, const Schedule& planned, const Schedule& wanted) {
@@ -125,20 +113,20 @@ void check_accesses(const Problem& p, const Schedule& planned, const Schedule& w
                                         [](const Dim& d) { return d.line.access >= 0; });
   for (size_t i = 0; i < planned.accesses.size(); ++i) {
     const Vectorization &before = planned.accesses[i], &a = wanted.accesses[i];
-    expect(a.cache == ir::CachePolicy{} || a.cache == before.cache ||
-               (nest_kind(wanted) == NestKind::Rows && !is_loaded(p.accesses[i])),
-           row(a.cache).word, " access ", i, "; expected an access of a tile of rows");
+    expect_fact(a.cache == ir::CachePolicy{} || a.cache == before.cache ||
+                    (nest_kind(wanted) == NestKind::Rows && !is_loaded(p.accesses[i])),
+                row(a.cache).word, " access ", i, "; expected an access of a tile of rows");
     if (a.kind == VectorKind::Scalar) {
-      expect(before.kind == VectorKind::Scalar || !stores_lines, "scalar access ", i,
-             "; expected the planned vectors, because rows start at memory lines");
+      expect_fact(before.kind == VectorKind::Scalar || !stores_lines, "scalar access ", i,
+                  "; expected the planned vectors, because rows start at memory lines");
       continue;
     }
-    expect(a.kind == before.kind && (same_axes || planned.nests.size() > 1), "access ", i,
-           " moves vectors; they are not known to be aligned or adjacent");
-    expect(before.width % a.width == 0 && a.window == before.window &&
-               (a.kind == VectorKind::Aligned || a.width == before.width),
-           "access ", i, " moves ", a.width, " elements; expected ",
-           a.kind == VectorKind::Aligned ? "a divisor of " : "", before.width);
+    expect_fact(a.kind == before.kind && (same_axes || planned.nests.size() > 1), "access ", i,
+                " moves vectors; they are not known to be aligned or adjacent");
+    expect_fact(before.width % a.width == 0 && a.window == before.window &&
+                    (a.kind == VectorKind::Aligned || a.width == before.width),
+                "access ", i, " moves ", a.width, " elements; expected ",
+                a.kind == VectorKind::Aligned ? "a divisor of " : "", before.width);
   }
 }
 
@@ -151,8 +139,8 @@ void check_stagings(const Schedule& planned, const Schedule& wanted) {
     const Staging* now = was.access >= 0 ? staging_of_access(wanted, was.access)
                                          : staging_of_value(wanted, was.value);
     if (!now) {
-      expect(was.place == Place::Registers, "no staging of ", what, at,
-             "; expected one, because threads exchange it in shared memory");
+      expect_fact(was.place == Place::Registers, "no staging of ", what, at,
+                  "; expected one, because threads exchange it in shared memory");
       continue;
     }
     ++kept;
@@ -160,15 +148,15 @@ void check_stagings(const Schedule& planned, const Schedule& wanted) {
     same.prefetch = was.prefetch;
     if (was.swizzle && now->swizzle) same.swizzle = was.swizzle;
     if (was.stages > 1 && now->stages < was.stages) same.stages = was.stages;
-    expect(same == was && (!now->prefetch || was.prefetch), "another staging of ", what, at,
-           "; expected the planned one, fewer stages or another swizzle");
+    expect_fact(same == was && (!now->prefetch || was.prefetch), "another staging of ", what, at,
+                "; expected the planned one, fewer stages or another swizzle");
   }
-  expect(kept == wanted.stagings.size(), "a staging that the plan does not have");
+  expect_fact(kept == wanted.stagings.size(), "a staging that the plan does not have");
   int stages = 0;
   for (const Staging& s : wanted.stagings) {
     if (s.shape != StagingShape::Row || s.place != Place::Shared) continue;
-    expect(!stages || s.stages == stages, s.stages, " and ", stages,
-           " stages; expected equal numbers, because the copies of a row are one group");
+    expect_fact(!stages || s.stages == stages, s.stages, " and ", stages,
+                " stages; expected equal numbers, because the copies of a row are one group");
     stages = s.stages;
   }
 }
@@ -188,25 +176,25 @@ void check_extent(const Schedule& planned, const Loop& was, const Loop& now, boo
   const auto differ = [&](const char* expected) {
     return text("a loop of ", now.extent, " steps over d", now.dim, "; expected ", expected);
   };
-  expect(!now.unroll == !was.unroll && now.unroll <= 16, "unroll of ", now.unroll,
-         " steps; expected at most 16, and none in a loop without");
+  expect_fact(!now.unroll == !was.unroll && now.unroll <= 16, "unroll of ", now.unroll,
+              " steps; expected at most 16, and none in a loop without");
   if (now.extent == was.extent) return;
   if (was.bind == Bind::Grid) {
-    expect(was.extent && now.extent, differ(was.extent ? "a limit" : "no limit"));
-    expect(!is_cooperative(planned) || now.extent <= was.extent,
-           differ("at most the planned blocks, because all must be resident at once"));
+    expect_fact(was.extent && now.extent, differ(was.extent ? "a limit" : "no limit"));
+    expect_fact(!is_cooperative(planned) || now.extent <= was.extent,
+                differ("at most the planned blocks, because all must be resident at once"));
     return;
   }
-  expect(!fixed, differ("the planned steps, because threads exchange data"));
-  expect(was.bind == Bind::ThreadX || was.bind == Bind::ThreadY || was.bind == Bind::Unroll,
-         differ("the planned steps"));
-  expect(was.bind != Bind::Unroll || now.extent <= most_unrolled,
-         differ("at most 64 unrolled steps, because more would spill registers"));
+  expect_fact(!fixed, differ("the planned steps, because threads exchange data"));
+  expect_fact(was.bind == Bind::ThreadX || was.bind == Bind::ThreadY || was.bind == Bind::Unroll,
+              differ("the planned steps"));
+  expect_fact(was.bind != Bind::Unroll || now.extent <= most_unrolled,
+              differ("at most 64 unrolled steps, because more would spill registers"));
 }
 
 void check_loops(const Problem& p, const Schedule& planned, const Schedule& wanted) {
-  expect(wanted.launch.threads % warp == 0 || wanted.launch.threads == planned.launch.threads,
-         wanted.launch.threads, " threads; expected whole warps");
+  expect_fact(wanted.launch.threads % warp == 0 || wanted.launch.threads == planned.launch.threads,
+              wanted.launch.threads, " threads; expected whole warps");
   if (nest_kind(planned) == NestKind::Linear) return;  // verify() states all of their rules
   const bool fixed = has_fixed_loops(planned);
   for (size_t n = 0; n < planned.nests.size(); ++n) {
@@ -214,8 +202,8 @@ void check_loops(const Problem& p, const Schedule& planned, const Schedule& want
     const auto same = [](const Loop& a, const Loop& b) {
       return a.dim == b.dim && a.bind == b.bind;
     };
-    expect(std::equal(was.begin(), was.end(), now.begin(), now.end(), same), "nest ", n,
-           " has other loops; expected the planned ones, with other extents");
+    expect_fact(std::equal(was.begin(), was.end(), now.begin(), now.end(), same), "nest ", n,
+                " has other loops; expected the planned ones, with other extents");
     int64_t x = 1, y = 1;
     DimId of_x = 0;
     for (size_t i = 0; i < was.size(); ++i) {
@@ -224,12 +212,12 @@ void check_loops(const Problem& p, const Schedule& planned, const Schedule& want
       if (now[i].bind == Bind::ThreadY) y = now[i].extent;
     }
     // Lanes of a warp combine the partial results of a row.
-    expect(!p.reduced || of_x == 0 || y == 1 || std::has_single_bit(static_cast<uint64_t>(x)), x,
-           " threads along d1; expected a power of two, or one row per block");
+    expect_fact(!p.reduced || of_x == 0 || y == 1 || std::has_single_bit(static_cast<uint64_t>(x)),
+                x, " threads along d1; expected a power of two, or one row per block");
     for (DimId d = 0; d < static_cast<DimId>(planned.dims.size()); ++d)
-      expect(covered(planned.nests[n], d) <= covered(wanted.nests[n], d), "a block covers ",
-             covered(wanted.nests[n], d), " elements along d", d, "; expected at least ",
-             covered(planned.nests[n], d), ", because no loop covers the rest");
+      expect_fact(covered(planned.nests[n], d) <= covered(wanted.nests[n], d), "a block covers ",
+                  covered(wanted.nests[n], d), " elements along d", d, "; expected at least ",
+                  covered(planned.nests[n], d), ", because no loop covers the rest");
   }
 }
 
@@ -243,11 +231,17 @@ void check_launch(const Schedule& planned, const Schedule& wanted) {
     if (l.bind == Bind::Grid) before = l.extent;
   for (const Loop& l : wanted.nests[0].loops)
     if (l.bind == Bind::Grid) blocks = l.extent;
-  expect(now >= 1 && blocks * was <= before * now, blocks, " blocks with ", now,
-         " blocks per SM; expected fewer, because all must be resident at once");
+  expect_fact(now >= 1 && blocks * was <= before * now, blocks, " blocks with ", now,
+              " blocks per SM; expected fewer, because all must be resident at once");
 }
 
 }  // namespace
+
+std::vector<AxisId> axes_in_order(const Schedule& s) {
+  std::vector<AxisId> axes;
+  for (const Dim& d : s.dims) axes.insert(axes.end(), d.axes.begin(), d.axes.end());
+  return axes;
+}
 
 Schedule schedule_by_hand(const Problem& whole, const Schedule& planned, const std::string& text) {
   Schedule wanted = parse_schedule(text);

@@ -48,6 +48,15 @@ ReductionPhases reduction_phases(const Problem& p) {
   return w;
 }
 
+bool may_split(const Problem& p) {
+  const ReductionPhases phases = reduction_phases(p);
+  if (phases.count != 1) return false;
+  for (size_t i = 0; i < p.accesses.size(); ++i)
+    if (p.accesses[i].store && phases.store[i] >= 1 && (axes_of(p, p.accesses[i]) & p.reduced))
+      return false;
+  return true;
+}
+
 bool is_per_element(const Value& value, AxisSet all) {
   const auto* r = std::get_if<Reduced>(&value.how);
   return (value.axes | (r ? r->over : 0)) == all;

@@ -18,6 +18,9 @@ struct ReductionPhases {
   int count = 0;           // length of the longest chain of dependent reductions
 };
 ReductionPhases reduction_phases(const Problem& problem);
+// Returns whether several tasks may reduce a row: one phase, whose result nothing over the reduced
+// axes waits for.
+bool may_split(const Problem& problem);
 
 // Returns whether a loop computes the value for every element, rather than once between loops.
 // `all`: the axes of its group.

@@ -56,8 +56,6 @@ void Builder::loop(Body& out, Expr count, const Make& make) {
 }
 
 void Builder::take_schedule() {
-  FUSER_ASSERT(schedule.dims.size() == dims && schedule.nests.size() == 1,
-               "a CPU schedule has three dims and one nest");
   for (int d = 0; d < dims; ++d) {
     LinearAxes linear{.axes = schedule.dims[d].axes};
     shares[d].extent = constant(1);
@@ -70,16 +68,16 @@ void Builder::take_schedule() {
     index_map.push_back(std::move(linear));
   }
   lanes_reduced = is_per_element(axes[L]);
-  std::array<const Loop*, dims> spread = {};
-  for (const Loop& l : schedule.nests[0].loops) {
-    if (l.bind == Bind::ThreadX) lanes = static_cast<int>(l.extent);
-    if (l.bind == Bind::Grid) spread[l.dim] = &l;
-    if (l.bind == Bind::Unroll) block_rows = static_cast<int>(l.extent);
-  }
-  for (const Loop& l : schedule.nests[0].loops) {
-    if (l.bind != Bind::Serial || !spread[l.dim]) continue;
-    const Expr count = l.elements ? indices_of_task(l, spread[l.dim]->extent) : constant(l.extent);
-    shares[l.dim].each = exprs().mul(count, constant(l.dim == L ? lanes : 1));
+  const std::optional<CpuLoops> loops = cpu_loops(schedule.nests[0]);
+  FUSER_ASSERT(loops, "verify_cpu() accepted loops in another order");
+  lanes = static_cast<int>(loops->lanes->extent);
+  if (loops->block) block_rows = static_cast<int>(loops->block->extent);
+  for (DimId d = 0; d < dims; ++d) {
+    const auto [grid, task] = loops->tasks[d];
+    if (!grid) continue;
+    const Expr count =
+        task->elements ? indices_of_task(*task, grid->extent) : constant(task->extent);
+    shares[d].each = exprs().mul(count, constant(d == L ? lanes : 1));
   }
   kernel.threads = lanes;
 }

@@ -7,14 +7,15 @@
 #include "fusion/kernel/reduction_phases.h"
 #include "lower/build/values.h"
 #include "lower/passes.h"
+#include "schedule/cpu_schedule.h"
 
 namespace fuser::lower::cpu {
 
-// Dims of the schedule of a CPU kernel: kept axes around the lanes, reduced axes around the lanes,
-// and the axes of the lanes, which are reduced or kept. In a kernel without reductions, S has the
-// axes along which tiled accesses are contiguous.
-inline constexpr int O = 0, S = 1, L = 2, dims = 3;
-inline constexpr int most_in_sequence = 64;  // elements that one partial sum takes in (Numerics)
+using schedule::cpu::dims;
+using schedule::cpu::L;
+using schedule::cpu::most_in_sequence;
+using schedule::cpu::O;
+using schedule::cpu::S;
 
 // Range of a dim that one task computes.
 struct Share {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "fusion/kernel/reduction_phases.h"
+#include "schedule/cpu_schedule.h"
 #include "schedulers/cpu/schedulers.h"
 
 namespace fuser::schedulers {
@@ -10,6 +11,7 @@ namespace fuser::schedulers {
 using namespace fusion;
 using namespace ir;
 using namespace schedule;
+using namespace schedule::cpu;
 
 CpuNest pointwise_nest(const Problem& p, int collapsed) {
   Dims all = collapse(p, p.order, all_accesses(p));
@@ -68,17 +70,6 @@ bool reduces_lanes(const Problem& p, const CpuNest& nest) {
   return !nest.lanes.empty() && (p.reduced >> nest.lanes.back() & 1) != 0;
 }
 
-// Returns whether a task may reduce a fraction of a row: one phase, whose result nothing over the
-// reduced axes waits for.
-bool may_split(const Problem& p) {
-  const ReductionPhases phases = reduction_phases(p);
-  if (phases.count != 1) return false;
-  for (size_t i = 0; i < p.accesses.size(); ++i)
-    if (p.accesses[i].store && phases.store[i] >= 1 && (axes_of(p, p.accesses[i]) & p.reduced))
-      return false;
-  return true;
-}
-
 }  // namespace
 
 CpuTasks tasks_of_reduction(const Problem& p, const CpuNest& nest, SizeHints& hints,
@@ -126,7 +117,6 @@ Schedule cpu_schedule(const Problem& p, const CpuNest& nest, const CpuTasks& tas
     loops.loops.push_back({.dim = task.dim, .extent = most, .bind = Bind::Grid});
     loops.loops.push_back(task);
   };
-  enum : DimId { O, S, L };
   const Loop one_row = {.dim = O, .extent = 1};
   const int64_t vectors = std::max<int64_t>(1, tasks.elements / tasks.lanes);
   if (tasks.task_rows)
@@ -151,9 +141,9 @@ Schedule cpu_schedule(const Problem& p, const CpuNest& nest, const CpuTasks& tas
   s.accesses.resize(p.accesses.size());
   for (AccessId i = 0; i < static_cast<AccessId>(p.accesses.size()); ++i) {
     if (tasks.streaming.contains(i)) s.accesses[i].cache = CachePolicy::Streaming;
-    if (tasks.staged.contains(i))
-      s.stagings.push_back({.access = i, .place = Place::Registers, .shape = StagingShape::Tile});
+    if (tasks.staged.contains(i)) s.stagings.push_back(tile_of(i));
   }
+  verify_cpu(p, s);
   return s;
 }
 
