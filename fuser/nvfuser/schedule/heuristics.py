@@ -24,11 +24,12 @@ _POINTWISE = {
     "broadcast": ("pointwise",),
     "rows": ("pointwise",),
     "transpose": ("transpose", "pointwise"),
+    "cpu_pointwise": ("pointwise",),
 }
 _PERSISTENT = {
-    "inner": "inner_persistent",
-    "outer": "outer_persistent",
-    "inner_outer": "inner_outer_persistent",
+    f"{target}{name}": f"{name}_persistent"
+    for target in ("", "cpu_")
+    for name in ("inner", "outer", "inner_outer")
 }
 _REDUCTIONS = ("reduction", *_PERSISTENT.values())
 
@@ -61,7 +62,7 @@ def compatible(fusion: ScheduledFusion, plans: Sequence[Plan], steps: Sequence[A
         return list(_POINTWISE[scheduler])
     if scheduler not in _PERSISTENT:
         return []
-    persistent = scheduler == "inner_outer" or is_normalization(fusion)
+    persistent = scheduler.endswith("inner_outer") or is_normalization(fusion)
     return [_PERSISTENT[scheduler] if persistent else "reduction"]
 
 
@@ -88,17 +89,18 @@ def params_of(name: str, plan: Plan) -> HeuristicParams | MatmulParams:
     """The parameters of a scheduler of nvFuser that stand for a plan."""
     if name == "matmul":
         return MatmulParams()
-    vector = int(plan.get("vector", plan.get("vector_x", 1)))
-    unroll = int(plan.get("unroll", 1))
+    # The lanes of a CPU kernel are vectors of one thread.
+    vector = int(plan.get("lanes", plan.get("vector", plan.get("vector_x", 1))))
+    unroll = int(plan.get("unroll", max(1, plan.get("block_rows", 1))))
     threads = {
         f"bdim{dim}": int(plan[key]) for dim in "xyz" if (key := f"threads_{dim}") in plan
-    } or {"bdimx": int(plan["threads"])}
+    } or {"bdimx": int(plan.get("threads", 1))}
     launch = LaunchParams(**threads)
     if name not in _REDUCTIONS:
         found = PointwiseParams(vectorization_factor=vector, unroll_factor_inner=unroll)
         found.lparams, found.scheduler_type = launch, SchedulerType[name]
         return found
-    inner = plan.scheduler != "outer"
+    inner = plan.scheduler not in ("outer", "cpu_outer")
     return ReductionParams(
         lparams=launch,
         scheduler_type=SchedulerType[name],

@@ -29,6 +29,9 @@ Sizes = Callable[[Extent], int | None]
 # Largest number of serial steps that a thread unrolls.
 _MOST_UNROLLED = 64
 
+# Bindings to the threads of a block.
+_THREADS = ("block_x", "block_y", "block_z")
+
 # Primitives whose effect every kernel has, and the reason.
 _ALWAYS = {
     **dict.fromkeys(("inline_most", "inline_at"), "no intermediate value goes to memory"),
@@ -109,6 +112,21 @@ class Dims:
         return {self.of(dim) for dim in found if not dim.is_broadcast()}
 
 
+def _is_cpu(plan: Plan) -> bool:
+    return "lanes" in plan
+
+
+def _vector_fields(plan: Plan) -> tuple[str, ...]:
+    """The fields of the plan that have the elements of a vector."""
+    if _is_cpu(plan):
+        return ("lanes",)
+    return ("vector",) if "vector" in plan else ("vector_x", "vector_y")
+
+
+def _unroll_field(plan: Plan) -> str:
+    return "block_rows" if _is_cpu(plan) else "unroll"
+
+
 # ---- requests of bindings
 
 
@@ -149,7 +167,11 @@ def requests_of_bindings(
     """Adds the requests of the bindings of a kernel's tensors."""
     dims = Dims(views)
     found = bindings_of(views, dims, sizes)
-    threads = [found[name] for name in ("block_x", "block_y", "block_z") if name in found]
+    if _is_cpu(plan):
+        _requests_of_tasks(plan, found, dims, views, sizes, requests)
+        _memory(plan, views, requests)
+        return
+    threads = [found[name] for name in _THREADS if name in found]
     if threads:
         _threads(plan, threads, dims, views, requests)
     for name, binding in found.items():
@@ -158,15 +180,36 @@ def requests_of_bindings(
         elif name == "cluster_x":
             requests.add(plan, "cluster_size", binding.extent, binding.source)
         elif name == "vectorize":
-            for key in ("vector",) if "vector" in plan else ("vector_x", "vector_y"):
+            for key in _vector_fields(plan):
                 requests.add(plan, key, binding.extent, binding.source)
         elif name in ("unroll", "unswitch"):
             requests.add(plan, "unroll", binding.extent, binding.source)
-        elif name not in ("block_x", "block_y", "block_z"):
+        elif name not in _THREADS:
             requests.kept.append(f"{binding.source}: fuser has no {name} axes")
     if "unroll" in plan and "unroll" not in found and plan.scheduler in ("inner", "outer"):
         _serial_steps(plan, views, sizes, found, requests)
     _memory(plan, views, requests)
+
+
+def _total(bindings: Iterable[Binding]) -> int | None:
+    """Product of the extents; None if one depends on values."""
+    extents = [binding.extent for binding in bindings]
+    return None if None in extents else math.prod(n for n in extents if n is not None)
+
+
+def _sources(bindings: Iterable[Binding]) -> str:
+    return " and ".join(binding.source for binding in bindings)
+
+
+def _along(plan: Plan, dims: Dims, views: Sequence[View]) -> set[IterDomain]:
+    """The dims that the threads of a row run along, or the lanes of a CPU kernel."""
+    kind = plan.scheduler.removeprefix("cpu_")
+    if kind in ("inner", "inner_outer"):
+        return dims.reduced
+    if kind == "outer":
+        return {dims.of(axis) for view in views for axis in view.logical} - dims.reduced
+    widest = max(views, key=lambda view: len(view.logical))
+    return {dims.of(widest.logical[-1])} if widest.logical else set()
 
 
 def _threads(
@@ -174,28 +217,66 @@ def _threads(
 ) -> None:
     """Requests for the threads of a block: along the row for threads_x, and across it."""
 
-    def total(bindings: Iterable[Binding]) -> int | None:
-        extents = [binding.extent for binding in bindings]
-        return None if None in extents else math.prod(n for n in extents if n is not None)
-
-    def sources(bindings: Iterable[Binding]) -> str:
-        return " and ".join(binding.source for binding in bindings)
-
     if "threads" in plan:
-        requests.add(plan, "threads", total(threads), sources(threads))
+        requests.add(plan, "threads", _total(threads), _sources(threads))
         return
-    widest = max(views, key=lambda view: len(view.logical))
-    inner = {dims.of(widest.logical[-1])} if widest.logical else set()
-    along = dims.reduced if plan.scheduler in ("inner", "inner_outer") else inner
-    if plan.scheduler == "outer":
-        along = {dims.of(axis) for view in views for axis in view.logical} - dims.reduced
+    along = _along(plan, dims, views)
     on_x = [binding for binding in threads if binding.dims & along]
     others = [binding for binding in threads if binding not in on_x]
     for name, group in (("threads_x", on_x), ("threads_y", others[:1]), ("threads_z", others[1:])):
         if group:
-            requests.add(plan, name, total(group), sources(group))
+            requests.add(plan, name, _total(group), _sources(group))
         elif name in plan and name != "threads_x" and on_x:
-            requests.add(plan, name, 1, f"{sources(on_x)} alone")
+            requests.add(plan, name, 1, f"{_sources(on_x)} alone")
+
+
+def _requests_of_tasks(
+    plan: Plan,
+    found: dict[str, Binding],
+    dims: Dims,
+    views: Sequence[View],
+    sizes: Sizes,
+    requests: Requests,
+) -> None:
+    """Requests for a CPU kernel: threads along a row and vectors are its lanes, blocks its tasks,
+    unrolled axes the rows of a block.
+    """
+    along = _along(plan, dims, views)
+    bound = [found[name] for name in (*_THREADS, "vectorize") if name in found]
+    lanes = [binding for binding in bound if binding.dims & along]
+    if lanes:
+        requests.add(plan, "lanes", _total(lanes), _sources(lanes))
+    requests.kept += [
+        f"{binding.source}: a task computes these elements in turn"
+        for binding in bound
+        if binding not in lanes
+    ]
+    grids = [name for name in found if name.startswith("grid_")]
+    if grids:
+        requests.add(plan, "task", _elements_of_block(views, sizes), _sources([found[grids[0]]]))
+    for name, binding in found.items():
+        if name in ("unroll", "unswitch"):
+            requests.add(plan, _unroll_field(plan), binding.extent, binding.source)
+        elif name not in (*_THREADS, "vectorize", *grids):
+            requests.kept.append(f"{binding.source}: a CPU kernel has no {name} axes")
+
+
+def _elements_of_block(views: Sequence[View], sizes: Sizes) -> int | None:
+    """The elements of a tensor that a block computes, at most; None if they depend on values."""
+    most = 0
+    for view in views:
+        names = [axis.parallel.name for axis in view.loop]
+        if view.is_input or not any(name.startswith("grid_") for name in names):
+            continue
+        extents = [
+            sizes(axis.extent())
+            for axis, name in zip(view.loop, names, strict=True)
+            if not name.startswith("grid_")
+        ]
+        if None in extents:
+            return None
+        most = max(most, math.prod(n for n in extents if n is not None))
+    return most
 
 
 def _serial_steps(
@@ -274,9 +355,10 @@ def requests_of_launch(plan: Plan, launch: LaunchParams, requests: Requests) -> 
     """Adds the numbers of threads of LaunchParams."""
     given = launch.threads()
     shown = ", ".join(f"bdim{dim}={count}" for dim, count in given.items())
-    if "threads" in plan:
+    total = "threads" if "threads" in plan else "lanes"
+    if total in plan:
         if given:
-            requests.add(plan, "threads", math.prod(given.values()), shown)
+            requests.add(plan, total, math.prod(given.values()), shown)
         return
     for dim, count in given.items():
         if count > 1 or f"threads_{dim}" in plan:
@@ -294,8 +376,8 @@ def requests_of_params(plan: Plan, name: str, params: HeuristicParams, requests:
         requests_of_launch(plan, params.lparams, requests)
     vector, unroll, used = _factors(params)
     for keys, fields_, value in (
-        (used[0], ("vector",) if "vector" in plan else ("vector_x", "vector_y"), vector),
-        (used[1], ("unroll",), unroll),
+        (used[0], _vector_fields(plan), vector),
+        (used[1], (_unroll_field(plan),), unroll),
     ):
         given = [f"{key}={differing[key]}" for key in keys if key in differing]
         for name_ in fields_ if given else ():
@@ -333,17 +415,20 @@ def _factors(params: HeuristicParams) -> tuple[int, int, tuple[_Names, _Names]]:
 
 def requests_of_limits(plan: Plan, limits: SchedulerHyperParameters, requests: Requests) -> None:
     """Adds the requests of schedule_hyperparameters()."""
-    for key in ("vector", "vector_x", "vector_y") if limits.vectorize_factor else ():
+    for key in _vector_fields(plan) if limits.vectorize_factor else ():
         if key in plan:
             source = f"vectorize_factor={limits.vectorize_factor}"
             requests.add(plan, key, limits.vectorize_factor, source)
     if limits.unroll_factor:
         source = f"unroll_factor={limits.unroll_factor}"
-        requests.add(plan, "unroll", limits.unroll_factor, source)
+        requests.add(plan, _unroll_field(plan), limits.unroll_factor, source)
     low, high = limits.threads_per_block_min, limits.threads_per_block_max
     if not (low or high):
         return
     source = f"threads_per_block_min={low}, threads_per_block_max={high}"
+    if _is_cpu(plan):
+        requests.kept.append(f"{source}: a task is one thread")
+        return
     now = math.prod(int(plan[key]) for key in plan if key.startswith("threads"))
     wanted = max(low, min(now, high or now))
     if "threads" in plan:

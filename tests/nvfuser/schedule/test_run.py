@@ -24,6 +24,7 @@ from fuser import (
     MemoryType,
     ParallelType,
     PointwiseParams,
+    SchedulerType,
     UserError,
     schedule,
 )
@@ -89,6 +90,25 @@ def test_pointwise(rng: np.random.Generator) -> None:
     x = normal(rng, 33, 7)
     assert fd.manual_execute([x])[0].equal(x.relu() * 2)
     assert fd.execute([x])[0].equal(x.relu() * 2)
+
+
+def test_a_cpu_kernel_follows(
+    rng: np.random.Generator, set_option: Callable[[str, object], None]
+) -> None:
+    set_option("FUSER_HOST_ARCH", 0)
+    set_option("FUSER_CPU_ISA", "generic")
+    x = normal(rng, 64, 512)
+    fd, _, y = defined(lambda fd, x: fd.ops.relu(x) * 2.0, x)
+    y.split(1, 16).split(1, 8)
+    y.axis(0).parallelize(P.grid_x)
+    y.axis(1).parallelize(P.grid_y)
+    y.axis(3).parallelize(P.block_x)
+    (got,) = fd.manual_validate([x])
+    assert got.equal(x.relu() * 2)
+    assert taken(fd) == "lanes=16 instead of 8; task=128 instead of 16384"
+    fd, _, _ = defined(lambda fd, x: fd.ops.sum(x, [1]), x)
+    params = schedule.compute_heuristics(fd.fusion, SchedulerType.reduction, [x])
+    assert (params.unroll_factor_inner_reduction, params.lparams.bdimx) == (16, 1)
 
 
 def test_broadcast(rng: np.random.Generator) -> None:

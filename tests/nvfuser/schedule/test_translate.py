@@ -48,6 +48,8 @@ INNER = Plan(
 )
 OUTER = Plan(scheduler="outer", threads_x=8, threads_y=16, unroll=2, vector=4, looped=1)
 TRANSPOSE = Plan(scheduler="transpose", threads=256, tile_x=64, tile_y=64, vector_x=4, vector_y=4)
+CPU = Plan(scheduler="cpu_inner", lanes=64, task=16384, splits=0)
+CPU_OUTER = Plan(scheduler="cpu_outer", lanes=32, task=16384, splits=0, block_rows=8)
 
 
 def known(extent: Extent) -> int | None:
@@ -319,3 +321,56 @@ def test_extents_depend_on_sizes() -> None:
     assert extent.evaluate({3: 64}.get) == 10
     assert str(extent) == "( ceilDiv(i3, 7) )"
     assert fd.sched.to_string(total).endswith("[iS4{10}, iS5{7}, rS3{1024}]")
+
+
+# ---- CPU kernels
+
+
+def test_threads_and_vectors_are_lanes_and_blocks_are_tasks() -> None:
+    fd, total = reduction([1])
+    total.split(0, 4).split(-1, 16).split(-1, 4)
+    total.axis(0).parallelize(P.grid_x)
+    total.axis(1).parallelize(P.block_y)
+    total.axis(3).parallelize(P.block_x)
+    total.axis(4).parallelize(P.vectorize)
+    fields, kept = requested(CPU, fd)
+    assert fields == {"lanes": 16, "task": 4 * 1024}
+    assert len(kept) == 1
+    assert "a task computes these elements in turn" in kept[0]
+
+
+def test_unrolled_rows_are_a_block() -> None:
+    fd, total = reduction([0])
+    total.split(0, 16).split(2, 8).reorder({0: -1})
+    total.axis(0).parallelize(P.unroll)
+    total.axis(2).parallelize(P.block_x)
+    total.axis(1).parallelize(P.cluster_x)
+    fields, kept = requested(CPU_OUTER, fd)
+    assert fields == {"lanes": 8, "block_rows": 16}
+    assert kept == [f"{view_of(total).name}: {total.axis(1)}: a CPU kernel has no cluster_x axes"]
+    assert any(line.endswith("cpu_inner has no block_rows") for line in requested(CPU, fd)[1])
+
+
+def test_parameters_of_cpu_kernels() -> None:
+    def requests(add: Any, *arguments: Any) -> tuple[dict[str, int], list[str]]:
+        found = Requests()
+        add(*arguments, found)
+        return {request.field: request.value for request in found.fields}, found.kept
+
+    assert requests(requests_of_launch, CPU, LaunchParams(bdimx=16, bdimy=2))[0] == {"lanes": 32}
+    limits = SchedulerHyperParameters(
+        vectorize_factor=8, unroll_factor=4, threads_per_block_min=64, threads_per_block_max=128
+    )
+    fields, kept = requests(requests_of_limits, CPU_OUTER, limits)
+    assert fields == {"lanes": 8, "block_rows": 4}
+    assert kept == ["threads_per_block_min=64, threads_per_block_max=128: a task is one thread"]
+    pointwise = Plan(scheduler="cpu_pointwise", lanes=32, collapsed=1, task=16384, tile_x=0)
+    params = PointwiseParams(vectorization_factor=8)
+    assert requests(requests_of_params, pointwise, "pointwise", params)[0] == {"lanes": 8}
+    rows = ReductionParams(vectorize_inner_reduction=True, unroll_factor_inner_reduction=16)
+    assert requests(requests_of_params, CPU, "reduction", rows)[0] == {"lanes": 16}
+    columns = ReductionParams(
+        vectorize_iter_dom=True, unroll_factor_iter_dom=16, unroll_factor_inner_reduction=4
+    )
+    fields, _ = requests(requests_of_params, CPU_OUTER, "reduction", columns)
+    assert fields == {"lanes": 16, "block_rows": 4}
