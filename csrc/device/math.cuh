@@ -69,19 +69,26 @@ DEVICE f64 remainder_(f64 a, f64 b) {
 }
 
 //@ floor_divide_
-// floor(a / b) of the exact quotient, from the exact remainder; a zero has the sign of a / b.
+// floor(a / b) of the exact quotient, from the exact remainder; a zero has the sign of a / b. Two
+// roundings may change an integer of 22 bits or more (of 51 in f64), so it is corrected.
 DEVICE f32 floor_divide_(f32 a, f32 b) {
   if (b == 0) return a / b;
   const f32 rest = fmodf(a, b);
   const f32 below = rest != 0 && (rest < 0) != (b < 0) ? 1.0f : 0.0f;
-  const f32 quotient = rintf((a - rest) / b) - below;
+  const f32 near = rintf((a - rest) / b);
+  const bool large = fabsf(near) >= 4194304.0f && near - near == 0;
+  const f32 more = large ? rintf((fmaf(-near, b, a) - rest) / b) : 0.0f;
+  const f32 quotient = near + (more - below);
   return quotient != 0 ? quotient : copysignf(0.0f, a / b);
 }
 DEVICE f64 floor_divide_(f64 a, f64 b) {
   if (b == 0) return a / b;
   const f64 rest = fmod(a, b);
   const f64 below = rest != 0 && (rest < 0) != (b < 0) ? 1.0 : 0.0;
-  const f64 quotient = rint((a - rest) / b) - below;
+  const f64 near = rint((a - rest) / b);
+  const bool large = fabs(near) >= 2251799813685248.0 && near - near == 0;
+  const f64 more = large ? rint((fma(-near, b, a) - rest) / b) : 0.0;
+  const f64 quotient = near + (more - below);
   return quotient != 0 ? quotient : copysign(0.0, a / b);
 }
 

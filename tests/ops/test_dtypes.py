@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -318,6 +321,30 @@ def test_integer_division() -> None:
     assert floor == [-1, -1, -1, low, -4, -4, -715827883]
     assert mod == [7, -7, 0, 0, 1, -1, -2]
     assert remainder == [7, -7, 0, 0, -1, 1, 1]
+
+
+@pytest.mark.parametrize("arch", [0, 80])
+@pytest.mark.parametrize(("dtype", "digits"), [(torch.float32, 24), (torch.float64, 53)], ids=str)
+def test_floor_divide_rounds_a_large_integer_once(
+    dtype: torch.dtype,
+    digits: int,
+    arch: int,
+    rng: np.random.Generator,
+    set_option: Callable[[str, object], None],
+) -> None:
+    """Quotients with about as many digits as the type holds, on both sides of that number."""
+    set_option("FUSER_HOST_ARCH", arch)
+    quotients = 2.0 ** rng.uniform(digits - 6, digits + 6, size=4000)
+    divisors = rng.normal(size=4000) * 2.0 ** rng.integers(-20, 20, size=4000)
+    a = torch.from_numpy(quotients * divisors * rng.choice([-1, 1], size=4000)).to(dtype)
+    b = torch.from_numpy(divisors).to(dtype)
+    with FusionDefinition() as fd:
+        fd.add_output(fd.ops.floor_divide(fd.from_pytorch(a), fd.from_pytorch(b)))
+    (got,) = fd.execute([a, b])
+    for x, y, z in zip(a.tolist(), b.tolist(), got.tolist(), strict=True):
+        exact = math.floor(Fraction(x) / Fraction(y))
+        unit = 2 ** max(0, abs(exact).bit_length() - digits)
+        assert 2 * abs(int(z) - exact) <= (unit if unit > 1 else 0), (x, y, z, exact)
 
 
 def test_shifts_by_any_count() -> None:
