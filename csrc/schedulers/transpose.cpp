@@ -73,9 +73,6 @@ Expr origin_of(const Problem& p, Exprs& exprs, const LayoutGroups& s, LayoutGrou
     if (!(set_of(s.axes(group)) >> k & 1)) others.push_back(k);
   return offset_along(exprs, a, others);
 }
-Expr origin_of(Problem& p, const LayoutGroups& s, LayoutGroup group, const MemoryAccess& a) {
-  return origin_of(p, p.refined.exprs, s, group, a);
-}
 
 // Returns the elements of a tile along rows that are stored element by element: one per thread. Two
 // neighbouring tiles of a row both store a part of the sector between them, and a partial sector

@@ -152,9 +152,11 @@ struct Maker {
     return p.buffers[index = it->second];
   }
 
+  int axis_count() const { return static_cast<int>(p.refined.axes.size()); }
+
   // Appends the reads. Returns for each the ranks that it determines (ranks_by_axis()).
   std::vector<std::vector<int>> reads() {
-    const int axes = static_cast<int>(p.refined.axes.size());
+    const int axes = axis_count();
     std::vector<std::vector<int>> tellers;
     for (size_t v = 0; v < p.refined.values.size(); ++v) {
       const Value& value = p.refined.values[v];
@@ -229,7 +231,7 @@ struct Maker {
   // (schedulers/analysis/staging_tile.h) and keeps rows on chip. With the kept axis innermost it
   // would read its input three times and copy the result.
   void prefer_rows(std::vector<std::vector<int>>& tellers) const {
-    const int axes = static_cast<int>(p.refined.axes.size());
+    const int axes = axis_count();
     int along = 0, across = 0;
     const auto lies_along = [&](const std::vector<int>& ranks) {
       const auto near = std::min_element(ranks.begin(), ranks.end()) - ranks.begin();
@@ -260,15 +262,14 @@ struct Maker {
     std::vector<std::vector<int>> tellers = reads();
     for (const Store& s : p.refined.stores)
       if (stored_in_place(s))
-        tellers.insert(tellers.begin(),
-                       ranks_by_axis(s.at, layouts[fusion.outputs[s.output].alias].order,
-                                     static_cast<int>(p.refined.axes.size())));
+        tellers.insert(
+            tellers.begin(),
+            ranks_by_axis(s.at, layouts[fusion.outputs[s.output].alias].order, axis_count()));
     // Results decide about axes that no read determines, as those of an upsampled image.
     for (const Store& s : p.refined.stores)
       if (const auto known = orders.find(s.output);
           !p.reduced && known != orders.end() && !stored_in_place(s))
-        tellers.push_back(
-            ranks_by_axis(s.at, known->second, static_cast<int>(p.refined.axes.size())));
+        tellers.push_back(ranks_by_axis(s.at, known->second, axis_count()));
     const auto told = [](const std::vector<int>& ranks) {
       return std::count_if(ranks.begin(), ranks.end(), [](int r) { return r >= 0; });
     };
@@ -278,14 +279,12 @@ struct Maker {
       std::stable_sort(tellers.begin(), tellers.end(),
                        [&](const auto& x, const auto& y) { return told(x) > told(y); });
     if (p.reduced && !p.columns) prefer_rows(tellers);
-    p.order =
-        axes ? *axes
-             : memory_order(static_cast<int>(p.refined.axes.size()), logical_order(p), tellers);
+    p.order = axes ? *axes : memory_order(axis_count(), logical_order(p), tellers);
     if (sets->either && (p.columns >> p.order.back() & 1)) std::swap(p.reduced, p.columns);
     for (size_t i = 0; i < p.refined.stores.size(); ++i) store(i);
     for (MemoryAccess& a : p.accesses) {
       merge_parts(exprs(), a.at, a.tensor_strides);
-      a.strides = strides(exprs(), a.at, a.tensor_strides, static_cast<int>(p.refined.axes.size()));
+      a.strides = strides(exprs(), a.at, a.tensor_strides, axis_count());
     }
     return std::move(p);
   }
