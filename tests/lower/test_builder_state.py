@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import numpy as np
 
 from fuser import _core
 from tests.support import planning
+
+ROOT = Path(__file__).resolve().parents[2]
+TABLE = re.compile(r"constexpr [\w:<>, ]+ (\w+_steps)\[\] = \{\n(.*?)\n\};", re.DOTALL)
+
+
+def test_the_document_lists_the_steps_of_every_builder() -> None:
+    document = (ROOT / "docs/design/lower.md").read_text()
+    found = 0
+    for builder in ("pointwise", "reduction", "staged"):
+        text = (ROOT / f"csrc/lower/build/{builder}.cpp").read_text()
+        for name, rows in TABLE.findall(text):
+            steps = re.findall(r'^    \{"([\w ]+)", &Builder::', rows, re.MULTILINE)
+            assert len(steps) > 1, f"{builder}: {name}"
+            assert f"| {', '.join(steps)} |" in document, f"{builder}: {name}"
+            assert f"`{name}`" in document
+            found += 1
+    assert found == 9
 
 
 def test_kernels_declare_memory_and_launch_of_their_schedules() -> None:

@@ -56,28 +56,22 @@ COVERED = {
     "csrc/lower/build/cpu_tiles.cpp": ("tests/lower/test_cpu.py", "a part of that builder"),
     "csrc/codegen/cpp_expr.cpp": ("tests/codegen/test_cpp.py", "the expressions of its statements"),
     "csrc/schedulers/cpu/nest.cpp": ("tests/lower/test_cpu.py", "nests of all shapes"),
-    "csrc/lower/build/reduction_loops.cpp": (
-        "tests/lower/test_reduction.py",
-        "a part of the builder of tiles",
-    ),
-    "csrc/lower/build/reduction_grid.cpp": (
-        "tests/lower/test_reduction.py",
-        "a part of the builder of tiles",
-    ),
-    "csrc/lower/build/reduction_rows.cpp": (
-        "tests/lower/test_reduction.py",
-        "a part of the builder of tiles",
-    ),
+    **{
+        f"csrc/lower/build/reduction_{part}.cpp": (
+            "tests/lower/test_reduction.py",
+            "a part of the builder of tiles",
+        )
+        for part in (
+            *("index", "analysis", "loads", "values", "accumulation", "loops", "stores"),
+            *("combine", "columns", "rows", "edges"),
+        )
+    },
     "csrc/lower/build/reduction_packed.cpp": (
         "tests/schedulers/test_packed_rows.py",
         "a part of the builder of tiles",
     ),
     "csrc/lower/build/reduction_staging.cpp": (
         "tests/fusion/test_transpose_operands.py",
-        "a part of the builder of tiles",
-    ),
-    "csrc/lower/build/reduction_edges.cpp": (
-        "tests/lower/test_reduction.py",
         "a part of the builder of tiles",
     ),
     "csrc/lower/build/staged_mapping.cpp": (

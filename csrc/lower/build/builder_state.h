@@ -34,19 +34,21 @@ struct BuilderState {
 ir::KernelIR declare_kernel(const fusion::Problem& problem, const schedule::Schedule& schedule,
                             bool index64);
 
-// A step of a builder.
-template <class Builder>
+// A step of a builder, or of a part of its kernel: State is the part. Like a pass (passes.h), it
+// states its precondition, its effect and its postcondition.
+template <class Builder, class... State>
 struct Step {
   const char* name;
-  void (Builder::*run)();
-  const char* after;  // result of the step
+  void (Builder::*run)(State&...);
+  const char* before;
+  const char* does;
+  const char* after;
 };
 
-// Runs the steps in order and returns the kernel.
-template <class Builder, size_t n>
-ir::KernelIR run_steps(Builder& builder, const Step<Builder> (&steps)[n]) {
-  for (const Step<Builder>& step : steps) (builder.*step.run)();
-  return std::move(builder.kernel);
+// Runs the steps in order.
+template <class Builder, class... State, size_t n>
+void run_steps(Builder& builder, const Step<Builder, State...> (&steps)[n], State&... state) {
+  for (const Step<Builder, State...>& step : steps) (builder.*step.run)(state...);
 }
 
 }  // namespace fuser::lower

@@ -261,13 +261,7 @@ struct Builder : BuilderState {
   }
 
   // Returns all statements of a thread.
-  Body point() {
-    kernel.body.clear();
-    loads();
-    compute_values();
-    stores();
-    return std::exchange(kernel.body, {});
-  }
+  Body point();
 
   // Returns the statements for vectors that exist and lie in one row of the innermost axis. Values
   // that do not vary along that axis are computed once for all lanes. `there` receives the
@@ -360,9 +354,33 @@ struct Builder : BuilderState {
   }
 };
 
-constexpr Step<Builder> steps[] = {
-    {"index map", &Builder::make_index_map, "the point of a thread, its mask, and the grid"},
-    {"points", &Builder::emit, "loads, arithmetic, stores"},
+// The point of a thread: one vector of each access.
+constexpr Step<Builder> point_steps[] = {
+    {"loads", &Builder::loads, "the index map and the mask of the thread",
+     "declares an array per access, and loads vectors, windows of strided accesses, or lane by "
+     "lane",
+     "the elements of all reads without loaded coordinates are in registers"},
+    {"arithmetic", &Builder::compute_values, "the elements of the reads are in registers",
+     "computes uniform values, then those of each lane in a loop over lanes",
+     "outputs are in registers"},
+    {"stores", &Builder::stores, "outputs are in registers",
+     "stores vectors, or lane by lane where they are not known to be complete",
+     "no output is pending"},
+};
+
+Body Builder::point() {
+  kernel.body.clear();
+  run_steps(*this, point_steps);
+  return std::exchange(kernel.body, {});
+}
+
+constexpr Step<Builder> kernel_steps[] = {
+    {"index map", &Builder::make_index_map, "a legal schedule of GridThread loops",
+     "numbers the threads of the grid over all dims",
+     "the point of a thread, its mask, and the grid"},
+    {"points", &Builder::emit, "the point of a thread",
+     "runs point_steps, once more for vectors within one row if the schedule splits there",
+     "all outputs are stored"},
 };
 
 }  // namespace
@@ -371,7 +389,8 @@ KernelIR build_pointwise(const Problem& problem, const Schedule& schedule, bool 
   FUSER_ASSERT(schedule.nests.size() == 1, "build_pointwise() expects one nest, got ",
                schedule.nests.size());
   Builder b{{problem, schedule, declare_kernel(problem, schedule, index64)}};
-  return run_steps(b, steps);
+  run_steps(b, kernel_steps);
+  return std::move(b.kernel);
 }
 
 }  // namespace fuser::lower

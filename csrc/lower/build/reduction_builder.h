@@ -1,8 +1,6 @@
-// Builder of kernels with reductions, whose overview is at the top of reduction.cpp. Its files hold
-// the index map (reduction.cpp), peeled ends of rows (reduction_edges.cpp), rows in shared memory
-// (reduction_rows.cpp), packed rows (reduction_packed.cpp), staging tiles (reduction_staging.cpp),
-// the values of a reduction loop (reduction_loops.cpp), and reductions over threads, blocks and the
-// grid (reduction_grid.cpp).
+// Builder of kernels with reductions. reduction.cpp has its overview and the tables of its steps:
+// of the kernel, of a phase, of a reduction loop, of an unrolled step and of a lane. A file holds
+// the functions of one kind of step.
 #pragma once
 
 #include <functional>
@@ -50,16 +48,40 @@ struct StagingCopy {
   ir::Expr place = nullptr;                 // position in the buffer of prefetched tiles
 };
 
+// A phase of a row: `index` of the phases before are complete.
+struct Phase {
+  int index = 0;
+  ir::Body& body;
+  Known& known;
+};
+
 // A reduction loop: the reductions and stores of its phase, and how it reads.
 struct ReductionLoop {
   int phase = 0;
-  Known& outer;  // expressions known before the loop
+  Known& outer;   // expressions known before the loop
+  ir::Body& out;  // body that contains the loop
   std::vector<fusion::ValueId> reductions{};
   std::vector<int> stores{};              // access indices
   std::vector<fusion::ValueId> wanted{};  // values that the loop computes, operands first
   std::vector<int> read{};                // accesses that are read before the steps
-  std::vector<bool> all_steps{};  // by access: all unrolled steps have elements of their own
-  std::vector<bool> in_pairs{};   // by access: read for two steps at a time
+  std::vector<bool> all_steps{};        // by access: all unrolled steps have elements of their own
+  std::vector<bool> in_pairs{};         // by access: read for two steps at a time
+  ir::Body iteration{};                 // body of the loop
+  bool complete = false;                // the loop is in `out` already, see own_steps()
+  std::vector<fusion::ValueId> sums{};  // long sums
+};
+
+// An unrolled step of a reduction loop, and a lane of it.
+struct UnrolledStep {
+  const ReductionLoop& loop;
+  ir::Body body;
+  Known known;
+};
+struct LaneOfStep {
+  const ReductionLoop& loop;
+  ir::Body& body;
+  ir::Expr lane;
+  Known& known;
 };
 
 struct Builder : BuilderState {
@@ -201,6 +223,7 @@ struct Builder : BuilderState {
 
   // Return the reductions that end with phase p, and the stores over these dims.
   std::vector<fusion::ValueId> reductions_of(int p) const;
+  std::vector<fusion::ValueId> row_reductions_of(int p) const;  // those over R
   std::vector<int> stores_over(bool k, bool r) const;
   fusion::ValueId stored_value(int access) const;
   bool is_finish_store(int access) const;
@@ -310,6 +333,9 @@ struct Builder : BuilderState {
   // every other result.
   void compute(fusion::ValueId v, Known& known, ir::Body& body, ir::Expr lane);
 
+  void find_value(const ReductionLoop& w, ir::Body& body, fusion::ValueId v, ir::Expr lane,
+                  Known& known);
+
   // Returns a field of a reduction's combined result.
   ir::Expr result(fusion::ValueId reduced, int field, ir::Expr lane);
 
@@ -317,8 +343,8 @@ struct Builder : BuilderState {
   void for_lanes(ir::Body& body, const Known& known,
                  const std::function<void(ir::Body&, ir::Expr lane, Known&)>& make);
 
-  // Computes the values over K alone, and over no axes, that are first known in phase p.
-  void between_loops(ir::Body& body, int p, Known& known);
+  // Computes the values over K alone, and over no axes, that are first known in the phase.
+  void between_loops(Phase& phase);
 
   // ---- Reduction loops
 
@@ -326,20 +352,16 @@ struct Builder : BuilderState {
   // Assigns an access's stored value to its array of outputs.
   void assign_output(ir::Body& body, int access, ir::Expr lane, const Known& known);
 
-  // Emits the reduction loop of a phase. Values that are kept for later phases become known in
-  // `outer`.
-  void nest(ir::Body& out, int phase, Known& outer);
   // Returns the sums of a loop whose chains of additions must be bounded.
   std::vector<fusion::ValueId> long_sums(const ReductionLoop& w) const;
   ir::Body merged(const std::vector<fusion::ValueId>& sums, bool into_total);
   std::vector<int> total_of;  // by value: array of the totals of a long sum
-  ReductionLoop reduction_loop_of(int phase, Known& outer);
+  ReductionLoop reduction_loop_of(Phase& phase);
   // Emits the reads of all steps first, so that they are in flight together. `beside`: reads of a
   // pair of steps.
   ir::Body reads(const ReductionLoop& w, bool beside);
   // Turns raw vectors into elements. Masked vectors along K are loaded here lane by lane.
-  void unpack(ir::Body& body, const ReductionLoop& w, const Known& known);
-  // Emits one step: unpack, compute, accumulate and store.
+  void unpack(UnrolledStep& s);
   ir::Body step(const ReductionLoop& w);
   ir::Body steps(const ReductionLoop& w);
   // Emits the unrolled steps of columns twice: without masks if all steps exist, else with masks.
@@ -409,7 +431,29 @@ struct Builder : BuilderState {
                     const std::vector<int>& partials, ir::Expr column, ir::Expr y, Known& known);
   void store_columns(ir::Body& body, ir::Expr column, ir::Expr owner, Known& known);
 
-  // ---- Steps of build_reduction() that run the functions above
+  // ---- Steps that run the functions above, by the table that lists them (reduction.cpp)
+
+  void lane_values(LaneOfStep& s);
+  void accumulate_lane(LaneOfStep& s);
+  void assign_outputs(LaneOfStep& s);
+
+  void uniform_values(UnrolledStep& s);
+  void emit_lanes(UnrolledStep& s);
+  void take_lanes(UnrolledStep& s);
+  void store_step(UnrolledStep& s);
+
+  void init_loop(ReductionLoop& w);
+  void emit_iteration(ReductionLoop& w);
+  void bound_sums(ReductionLoop& w);
+  void close_loop(ReductionLoop& w);
+  void emit_edges(ReductionLoop& w);
+  void keep_values(ReductionLoop& w);
+
+  void first_reads(Phase& phase);
+  void emit_loop(Phase& phase);
+  void combine_threads(Phase& phase);
+  void combine_blocks(Phase& phase);
+  void store_rows(Phase& phase);
 
   void declare_staging();
   void init_cluster();

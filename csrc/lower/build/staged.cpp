@@ -75,7 +75,9 @@ const SelectLoad* Builder::together(const ThreadMapping& w, int access) {
   return nullptr;
 }
 
-void Builder::loads(size_t s, Body& body) {
+void Builder::loads(Stage& stage) {
+  const size_t s = stage.index;
+  Body& body = stage.body;
   const ThreadMapping& w = mappings[s];
   for (ValueId v : schedule.nests[s].computed) {
     const int access = access_of[v];
@@ -117,7 +119,9 @@ void Builder::loads(size_t s, Body& body) {
   }
 }
 
-void Builder::stores(size_t s, Body& body) {
+void Builder::stores(Stage& stage) {
+  const size_t s = stage.index;
+  Body& body = stage.body;
   const ThreadMapping& w = mappings[s];
   for (int access : stored_by(s)) {
     if (is_aligned(w, w.lane_dim)) {
@@ -195,7 +199,9 @@ Depth Builder::depth(const ThreadMapping& w, AxisSet axes) const {
   return over(axes, w.lane_dim) ? Lane : in_steps(w, axes) ? Step : Outside;
 }
 
-void Builder::compute_stage(size_t s, Body& body) {
+void Builder::compute_stage(Stage& stage) {
+  const size_t s = stage.index;
+  Body& body = stage.body;
   const ThreadMapping& w = mappings[s];
   Known known(values().size(), nullptr);
   const auto at_depth = [&](Depth d, Body& out, Expr lane, Body* outside = nullptr) {
@@ -250,46 +256,77 @@ void Builder::prepare_reads() {
   select_loads = find_select_loads(problem);
 }
 
+// Each stage maps threads to axes differently, so it resolves its own addresses.
+void Builder::resolve_addresses(Stage& stage) {
+  kernel.axes = mappings[stage.index].axes;
+  std::swap(kernel.body, stage.body);
+  addresses(kernel);
+  std::swap(kernel.body, stage.body);
+}
+
+namespace {
+
+// A stage.
+constexpr lower::Step<Builder, Stage> stage_steps[] = {
+    {"loads", &Builder::loads, "the index map of the stage",
+     "loads the reads that no earlier stage with the same lanes has loaded",
+     "the elements of all reads of the stage are in registers"},
+    {"barrier", &Builder::wait_for_tiles, "the stage before wrote tiles to shared memory",
+     "waits for all threads of the block, with the loads in flight", "the tiles are complete"},
+    {"staged values", &Builder::read_tiles, "tiles in shared memory",
+     "loads the staged values along the lanes of this stage", "their elements are in registers"},
+    {"arithmetic", &Builder::compute_stage, "reads and staged values are in registers",
+     "computes the values of the stage, each at the depth of its axes",
+     "outputs and values of later stages are in registers"},
+    {"staging", &Builder::write_tiles, "values of later stages are in registers, turned",
+     "writes them to shared memory along the rows of the later stage",
+     "tiles that are complete after a barrier"},
+    {"stores", &Builder::stores, "outputs are in registers",
+     "stores vectors, from lines or ends of rows where the schedule says so",
+     "no output is pending"},
+    {"addresses", &Builder::resolve_addresses, "offsets over axes",
+     "resolves them with the index map of the stage", "no Symbol::Axis"},
+};
+
+}  // namespace
+
 void Builder::emit_stages() {
-  Body all = std::move(kernel.body);
-  bool written = false;
   for (size_t s = 0; s < mappings.size(); ++s) {
-    Body body;
-    loads(s, body);
-    if (written) body.push_back({Barrier{}});
-    read_tiles(s, body);
-    compute_stage(s, body);
-    written = write_tiles(s, body);
-    stores(s, body);
-    // Each stage maps threads to axes differently, so it resolves its own addresses.
-    kernel.axes = mappings[s].axes;
-    kernel.body = std::move(body);
-    addresses(kernel);
-    std::move(kernel.body.begin(), kernel.body.end(), std::back_inserter(all));
+    Stage stage{.index = s};
+    run_steps(*this, stage_steps, stage);
+    std::move(stage.body.begin(), stage.body.end(), std::back_inserter(kernel.body));
   }
-  kernel.body = std::move(all);
 }
 
 }  // namespace staged
 
 namespace {
 
-constexpr Step<staged::Builder> steps[] = {
-    {"dims", &staged::Builder::measure_dims, "axes, extent and tile of each dim"},
-    {"block", &staged::Builder::place_block, "the tile of a block, and the grid"},
-    {"mappings", &staged::Builder::map_threads, "the index map of each stage"},
-    {"reads", &staged::Builder::prepare_reads, "reads that one load serves"},
-    {"staging", &staged::Builder::declare_staged_values,
-     "shared memory and registers of the values that cross it"},
-    {"stages", &staged::Builder::emit_stages,
-     "for each stage: loads, staged values, arithmetic, staging, stores; no Symbol::Axis"},
+using staged::Builder;
+
+constexpr Step<Builder> kernel_steps[] = {
+    {"dims", &Builder::measure_dims, "a legal schedule of tiles", "multiplies the loops of a block",
+     "axes, extent and tile of each dim"},
+    {"block", &Builder::place_block, "the tiles of each dim", "divides the index of the block",
+     "the tile of a block, and the grid"},
+    {"mappings", &Builder::map_threads, "the tile of a block",
+     "makes a digit of the position in the tile of each loop of a nest",
+     "the index map of each stage"},
+    {"reads", &Builder::prepare_reads, "the index maps", "finds reads that one load serves",
+     "an access per read, and pairs of reads"},
+    {"staging", &Builder::declare_staged_values, "the lanes of each stage",
+     "declares shared memory and registers of the values that cross it",
+     "pitch, rotation and arrays of each staged value"},
+    {"stages", &Builder::emit_stages, "all memory of the kernel is declared",
+     "runs stage_steps for each nest", "all outputs are stored; no Symbol::Axis"},
 };
 
 }  // namespace
 
 KernelIR build_staged(const Problem& problem, const Schedule& schedule, bool index64) {
-  staged::Builder b{{problem, schedule, declare_kernel(problem, schedule, index64)}};
-  return run_steps(b, steps);
+  Builder b{{problem, schedule, declare_kernel(problem, schedule, index64)}};
+  run_steps(b, kernel_steps);
+  return std::move(b.kernel);
 }
 
 }  // namespace fuser::lower

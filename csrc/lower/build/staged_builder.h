@@ -64,6 +64,12 @@ using Offset = std::function<ir::Expr(ir::Expr lane)>;
 // loop.
 enum Depth { Outside, Step, Lane };
 
+// A stage of the kernel: one nest of the schedule, with its statements.
+struct Stage {
+  size_t index = 0;
+  ir::Body body{};
+};
+
 struct Builder : BuilderState {
   // Axes, extents, block index and tile extent of each dim.
   std::vector<fusion::AxisSet> axes_of_dim{};
@@ -145,8 +151,8 @@ struct Builder : BuilderState {
   const SelectLoad* together(const ThreadMapping& w, int access);
   // Emits the reads that the stage needs. Reads of an earlier stage with the same lane dim are
   // reused.
-  void loads(size_t s, ir::Body& body);
-  void stores(size_t s, ir::Body& body);
+  void loads(Stage& stage);
+  void stores(Stage& stage);
   // Emits the stores of rows whose vectors start at memory lines and wrap around in the tile.
   void store_round(size_t s, int access, ir::Body& body);
   std::vector<int> stored_by(size_t s) const;
@@ -162,10 +168,9 @@ struct Builder : BuilderState {
   // Returns the element of the transposed register array; `within` is the position inside one
   // access.
   ir::Expr turned(const ThreadMapping& w, const StagedValue& c, ir::Expr lane, ir::Expr within);
-  // Writes the staged values of stage `s`. Returns whether there are any, so that a barrier must
-  // follow.
-  bool write_tiles(size_t s, ir::Body& body);
-  void read_tiles(size_t s, ir::Body& body);
+  void wait_for_tiles(Stage& stage);
+  void write_tiles(Stage& stage);
+  void read_tiles(Stage& stage);
   // Returns whether stage `s` reads the staged value from shared memory.
   bool takes(size_t s, const StagedValue& c) const;
 
@@ -175,7 +180,7 @@ struct Builder : BuilderState {
   ir::Expr compute(size_t s, fusion::ValueId v, const Known& known, ir::Body& body, ir::Expr lane,
                    ir::Body* outside);
   Depth depth(const ThreadMapping& w, fusion::AxisSet axes) const;
-  void compute_stage(size_t s, ir::Body& body);
+  void compute_stage(Stage& stage);
   // Assigns the values that leave the stage to the arrays from which they are stored.
   void assign(size_t s, ir::Body& body, const Known& known, ir::Expr lane);
 
@@ -183,6 +188,7 @@ struct Builder : BuilderState {
 
   void map_threads();
   void prepare_reads();
+  void resolve_addresses(Stage& stage);
   void emit_stages();
 };
 

@@ -85,12 +85,12 @@ Expr Builder::turned(const ThreadMapping& w, const StagedValue& c, Expr lane, Ex
   return exprs().add(exprs().mul(at, constant(c.held)), within);
 }
 
-bool Builder::write_tiles(size_t s, Body& body) {
+void Builder::write_tiles(Stage& stage) {
+  const size_t s = stage.index;
+  Body& body = stage.body;
   const ThreadMapping& w = mappings[s];
-  bool any = false;
   for (const StagedValue& c : staged_values) {
     if (c.from != s) continue;
-    any = true;
     const Offset at = tile_offset(w, c, body);
     nest(
         w, ~AxisSet{0}, body,
@@ -105,14 +105,21 @@ bool Builder::write_tiles(size_t s, Body& body) {
         },
         turned_loop(w, c));
   }
-  return any;
+}
+
+void Builder::wait_for_tiles(Stage& stage) {
+  if (std::any_of(staged_values.begin(), staged_values.end(),
+                  [&](const StagedValue& c) { return c.from + 1 == stage.index; }))
+    stage.body.push_back({Barrier{}});
 }
 
 bool Builder::takes(size_t s, const StagedValue& c) const {
   return c.from + (mappings[s].cut ? 2 : 1) == s;
 }
 
-void Builder::read_tiles(size_t s, Body& body) {
+void Builder::read_tiles(Stage& stage) {
+  const size_t s = stage.index;
+  Body& body = stage.body;
   const ThreadMapping& w = mappings[s];
   for (StagedValue& c : staged_values) {
     if (!takes(s, c)) continue;
