@@ -101,8 +101,8 @@ void run_on_host(const LaunchRecord& launch, const Arguments& arguments,
                  std::span<char* const> outputs, const Record& record, const ScratchMemory& scratch,
                  void* const* parameters) {
   if (launch.kernel->target.kind == Device::Kind::Cpu)
-    return run_tasks(launch.kernel->host, launch.shape.grid[0], parameters,
-                     thread_count(arguments));
+    return run_tasks(launch.kernel->host, launch.shape.grid[0], parameters, thread_count(arguments),
+                     options().host_threads > 0 ? nullptr : arguments.team);
   HostOptions host;
   host.threads = thread_count(arguments);
   for (size_t i = 0; i < 3; ++i) host.cluster[i] = static_cast<int32_t>(launch.shape.cluster[i]);

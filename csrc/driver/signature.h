@@ -14,6 +14,7 @@
 
 #include "fusion/build/rebuild.h"
 #include "fusion/kernel/problem.h"
+#include "host/pool.h"
 #include "ir/fusion.h"
 
 namespace fuser::driver {
@@ -42,7 +43,8 @@ struct Arguments {
   // By scalar: address on the GPU of a number that is added to it (Symbol::RngOffset only). Empty:
   // no scalar has one.
   std::span<const int64_t* const> added{};
-  int threads = 0;  // threads that a launch on the CPU may use; 0: one per core
+  int threads = 0;            // threads that a launch on the CPU may use; 0: one per core
+  host::Team team = nullptr;  // these threads, if the caller has them
 };
 
 using Key = std::vector<uint64_t>;

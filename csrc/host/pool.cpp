@@ -208,7 +208,8 @@ void publish(Pool& pool, Job& job, int helpers) {
 }  // namespace
 
 void parallel_for(uint64_t count, int threads,
-                  void (*run)(void* context, uint64_t begin, uint64_t end), void* context) {
+                  void (*run)(void* context, uint64_t begin, uint64_t end), void* context,
+                  Team team) {
   const auto used = static_cast<int>(std::min<uint64_t>(std::max(threads, 1), count));
   if (used <= 1) {
     if (count > 0) run(context, 0, count);
@@ -220,6 +221,13 @@ void parallel_for(uint64_t count, int threads,
   for (size_t i = 0; i < job.segments; ++i) {
     job.segment[i].next = count * i / job.segments;
     job.segment[i].end = count * (i + 1) / job.segments;
+  }
+  if (team) {
+    const auto run_seat = [](void* job, int seat) {
+      Job& of = *static_cast<Job*>(job);
+      run_chunks(of, static_cast<size_t>(seat) % of.segments);
+    };
+    return team(used, run_seat, &job);
   }
   Pool& pool = *pool_now();
   publish(pool, job, used - 1);

@@ -1,7 +1,5 @@
 #include "host/tasks.h"
 
-#include "host/pool.h"
-
 namespace fuser::host {
 namespace {
 
@@ -17,9 +15,9 @@ void run_range(void* context, uint64_t begin, uint64_t end) {
 
 }  // namespace
 
-void run_tasks(const HostKernel& kernel, int64_t tasks, void* const* args, int threads) {
+void run_tasks(const HostKernel& kernel, int64_t tasks, void* const* args, int threads, Team team) {
   TaskCall call{kernel.entry->run_tasks, args};
-  if (tasks > 0) parallel_for(static_cast<uint64_t>(tasks), threads, run_range, &call);
+  if (tasks > 0) parallel_for(static_cast<uint64_t>(tasks), threads, run_range, &call, team);
 }
 
 }  // namespace fuser::host

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "torch/library.h"
 #include "torch/profile.h"
+#include "torch/team.h"
 
 namespace fuser::bridge {
 
@@ -255,7 +256,10 @@ Results run(const Record& record, const TorchArguments& arguments) {
   for (size_t o = 0; o < outputs.size(); ++o)
     if (const int base = record.outputs[o].view; base >= 0) make_view(o, arguments.tensors[base]);
   Arguments view = arguments.view();
-  if (arguments.device == cpu_device) view.threads = at::get_num_threads();
+  if (arguments.device == cpu_device) {
+    view.threads = at::get_num_threads();
+    view.team = team();
+  }
   Scratch scratch{.device = arguments.device, .held = {}};
   const ScratchSource source{.context = &scratch, .allocate = &Scratch::allocate_bytes};
   for (size_t i = 0; i < record.steps.size(); ++i) {
