@@ -278,7 +278,9 @@ class Run:
         return sizes
 
     def sizes(self, record: dict[str, Any]) -> list[int]:
-        sizes = [self.number(place) for place in record["shape"]]
+        return self.require_sizes(record, [self.number(place) for place in record["shape"]])
+
+    def require_sizes(self, record: dict[str, Any], sizes: list[int]) -> list[int]:
         for d, size in enumerate(sizes):
             if size < 0:
                 name = record["composite"] or record["kind"].lower()
@@ -324,9 +326,9 @@ class Run:
                 ]
                 return elementwise(lambda a, _: a, [*args, torch.zeros(()).expand(wanted)])
             case "Pad":
-                before = [self.number(n) for n in record["before"]]
+                before, sizes = self.padding(record, args[0].shape)
                 fill = convert(self.scalars[record["value"]], dtype)
-                return padded(args[0], before, self.sizes(record), fill)
+                return padded(args[0], before, sizes, fill)
             case "Cat":
                 return joined(args, record["dim"])
         known = len(args) == 1 and isinstance(args[0], Deferred)
@@ -361,11 +363,11 @@ class Run:
             case "TakeAlongAxis":
                 return self.take_along_axis(record)
             case "Pad":
-                sizes = self.sizes(record)
+                value = self.values[record["arg"]]
+                before, sizes = self.padding(record, value.shape)
                 _require_memory(math.prod(sizes))
-                before = [self.number(n) for n in record["before"]]
                 fill = convert(self.scalars[record["value"]], dtype)
-                return padded(self.values[record["arg"]], before, sizes, fill).whole()
+                return padded(value, before, sizes, fill).whole()
             case "Library":
                 return self.library(record)
             case "Cat":
@@ -440,6 +442,15 @@ class Run:
         index = torch.where(index < 0, index + size, index).clamp(0, max(size - 1, 0))
         take = torch.gather if record["same_sizes"] else _take_along_dim
         return take(value, dim, index).view(dtype)
+
+    def padding(self, record: dict[str, Any], shape: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Returns the elements before each axis, and the sizes of the result. An operand that was
+        broadcast may be larger than its sizes in the record: these are the sizes of one tensor of
+        the broadcast, e.g. 1.
+        """
+        before, after = ([self.number(n) for n in record[side]] for side in ("before", "after"))
+        sizes = [b + n + a for b, n, a in zip(before, shape, after, strict=True)]
+        return before, self.require_sizes(record, sizes)
 
     def regrouped(
         self, record: dict[str, Any], value: torch.Tensor, count: int, wanted: list[int]

@@ -123,6 +123,18 @@ def test_every_width_of_a_pad() -> None:
     assert count == 320
 
 
+def test_a_pad_of_an_operand_that_was_broadcast() -> None:
+    """The sizes of x say one column; broadcast against y it has seven, which the pad keeps."""
+    with FusionDefinition() as fd:
+        x, y = fd.define_tensor([-1, -1]), fd.define_tensor([-1, -1])
+        fd.add_output(fd.ops.pad(x + y, [1, -2], 3.0))
+    columns, row = torch.arange(2.0)[:, None], torch.arange(7.0)[None]
+    whole = torch.nn.functional.pad(columns + row, [1, -2], value=3.0)
+    assert whole.shape == (2, 6)
+    assert torch.equal(evaluate(fd, [columns, row])[0], whole.double())
+    assert torch.equal(fd.execute([columns, row])[0], whole)
+
+
 @pytest.mark.parametrize(
     "dtype", [torch.bool, torch.uint8, torch.int32, torch.float16, torch.float64, torch.complex64]
 )
