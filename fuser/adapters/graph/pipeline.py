@@ -22,6 +22,7 @@ from torch import fx
 from fuser.adapters.autograd.aot_metadata import Facts
 from fuser.adapters.graph.attention import drop_constant_masks
 from fuser.adapters.graph.channels_last import turn_channels_last
+from fuser.adapters.graph.constants import keep_constants
 from fuser.adapters.graph.cpu_products import choose_library
 from fuser.adapters.graph.dense_views import replace_dense_strided_views
 from fuser.adapters.graph.donation import take_memory
@@ -340,6 +341,14 @@ GRAPH_PASSES: tuple[Pass[GraphState], ...] = (
         does="groups nodes into acyclic regions and finds final writes into inputs",
         after="GraphState.parts",
         reason="after all rewrites of ops, before all rewrites of layouts",
+    ),
+    Pass(
+        "keep_constants",
+        lambda s: keep_constants(s.graph, s.makers),
+        before="an op of torch may read a tensor that a factory makes in each call",
+        does="makes it once, if it is a small CPU tensor that nothing writes or returns",
+        after="such a tensor is an attribute of the module",
+        reason="after partition, whose regions compute factories themselves",
     ),
     Pass(
         "write_slices_apart",
