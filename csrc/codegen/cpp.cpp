@@ -78,7 +78,7 @@ struct CppPrinter : LanePrinter {
   }
 
   // How an access moves its lanes.
-  enum class Form { Scalar, Neighbours, Strided, Scattered };
+  enum class Form { Scalar, Neighbours, Masked, Strided, Scattered };
   template <class Access>
   Form form(const Access& s) {
     FUSER_ASSERT(s.width == 1 && !s.column, "an access of several elements in a CPU kernel");
@@ -87,8 +87,10 @@ struct CppPrinter : LanePrinter {
     // Lanes that read one element all have it if lane 0 exists.
     const bool lane_count = s.count && !is_uniform(s.count, true) && !std::is_same_v<Access, Load>;
     if (at.kind == LaneShape::Uniform && !lane_mask && !lane_count) return Form::Scalar;
-    if (at.kind != LaneShape::Linear || lane_mask) return Form::Scattered;
-    return at.step->is_constant(1) ? Form::Neighbours : Form::Strided;
+    if (at.kind != LaneShape::Linear) return Form::Scattered;
+    if (!lane_mask) return at.step->is_constant(1) ? Form::Neighbours : Form::Strided;
+    const bool masked = std::is_same_v<Access, Load> && at.step->is_constant(1);
+    return masked ? Form::Masked : Form::Scattered;
   }
 
   static std::string then(const std::string& argument) {
@@ -99,7 +101,7 @@ struct CppPrinter : LanePrinter {
     const Buffer& b = kernel.buffers[s.buffer];
     const std::string type = row(b.dtype).device, of = text("<", type, ", ", lanes(), ">(");
     const Form how = form(s);
-    const Existing e = existing(s, how == Form::Scattered);
+    const Existing e = existing(s, how == Form::Scattered || how == Form::Masked);
     switch (how) {
       case Form::Scalar: {
         std::string at = text(b.name, "[", first(s.offset), "]");
@@ -110,6 +112,8 @@ struct CppPrinter : LanePrinter {
       }
       case Form::Neighbours:
         return text("load", of, address(s.buffer, s.offset), then(e.count), ")");
+      case Form::Masked:
+        return text("load_where", of, address(s.buffer, s.offset), ", ", e.mask, ")");
       case Form::Strided:
         return text("gather_strided", of, address(s.buffer, s.offset), ", ",
                     first(shape(s.offset, true).step), then(e.count), ")");
@@ -152,6 +156,7 @@ struct CppPrinter : LanePrinter {
         line(text("scatter_strided(", address(s.buffer, s.offset), ", ",
                   first(shape(s.offset, true).step), ", ", vector, then(e.count), ");"));
         break;
+      case Form::Masked:  // loads alone
       case Form::Scattered:
         line(text("scatter(", b.name, ", ", vector_index(s.offset), ", ", vector, then(e.mask),
                   ");"));

@@ -54,6 +54,20 @@ def test_rows_shorter_than_a_vector_are_gathered() -> None:
     assert torch.equal(fd.execute(inputs)[0], torch.full((1000, 3), 2.0))
 
 
+def test_lanes_under_a_mask_are_loaded_as_neighbours() -> None:
+    """A cat masks its operands: most vectors are of one operand."""
+    for sizes in ((5, 100), (33, 64), (128, 7)):
+        fd = FusionDefinition()
+        inputs = [torch.randn(40, n) for n in sizes]
+        parts = [fd.from_pytorch(x) for x in inputs]
+        fd.add_output(fd.ops.pad(fd.ops.cat(parts, 1), [3, 2], 0.5))
+        text = statements(fd, inputs)
+        assert f"load_where<f32, {lanes_of(fd, inputs)}>(g_in0 + " in text
+        assert "gather<" not in text
+        exact = torch.nn.functional.pad(torch.cat(inputs, 1), [3, 2], value=0.5)
+        assert torch.equal(fd.execute(inputs)[0], exact)
+
+
 def test_one_lane_is_scalar_code() -> None:
     fd = FusionDefinition()
     x = fd.define_tensor([])

@@ -362,6 +362,18 @@ DEVICE Vec<T, N> gather(const T* p, Vec<I, N> at, Vec<bool, N> in) {
   return select_(in, gather<T, N>(p, select_(in, at, anywhere)), Vec<T, N>(T{}));
 }
 
+//@ load_where
+// The elements p[i] of true lanes, 0 in others. Mostly all lanes or none are true: at the borders of
+// padded images, and between the operands of a cat.
+template <class T, i32 N>
+DEVICE Vec<T, N> load_where(const T* p, Vec<bool, N> in) {
+  if (!any_(in)) return Vec<T, N>(T{});
+  if (!any_(!in)) return load<T, N>(p);
+  bool exists[N];
+  store(exists, in);
+  return assembled_<T, N>([&](i32 i) { return exists[i] ? p[i] : T{}; });
+}
+
 //@ gather_strided
 template <class T, i32 N>
 DEVICE Vec<T, N> gather_strided(const T* p, i64 stride) {
