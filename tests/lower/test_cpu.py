@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -241,6 +242,50 @@ def test_changed_tiles(rng: np.random.Generator) -> None:
         assert not isinstance(plan, tuple)
         (got,) = fd.execute([value], plan=plan.replace(**changes))
         assert torch.equal(got, (value * 2).t())
+
+
+# Channels: fewer than a vector, complete and incomplete vectors, more than a task has rows for.
+@pytest.mark.parametrize("channels", [3, 8, 24, 32, 70, 513, 3000])
+@pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
+def test_rows_inside_a_vector(dtype: torch.dtype, channels: int, rng: np.random.Generator) -> None:
+    """A batch norm of channels-last images, beside a factor per image and channel. Values of the
+    channels alone are computed once per vector.
+    """
+    n, h, w = 3, 11, 9
+    image = torch.from_numpy(rng.normal(size=(n, channels, h, w)))
+    image = image.to(dtype).contiguous(memory_format=torch.channels_last)
+    variance = torch.from_numpy(rng.uniform(0.5, 2, size=(1, channels, 1, 1))).to(F32)
+    factor = torch.from_numpy(rng.normal(size=(n, channels, 1, 1))).to(dtype)
+    inputs = [image, variance, factor]
+    fd = FusionDefinition()
+    x, v, f = (fd.from_pytorch(t) for t in inputs)
+    y = x * fd.ops.rsqrt(v + 1e-5)
+    fd.add_output(fd.ops.cast(y, as_dtype(dtype)))
+    fd.add_output(fd.ops.cast(fd.ops.relu(y * f), as_dtype(dtype)))
+    plan = fd.plan(inputs)
+    assert not isinstance(plan, tuple)
+    assert plan["rows_inside"] == (8 <= channels <= 2048)
+    exact = image.double() * (variance.double() + 1e-5).rsqrt()
+    wanted = [exact, (exact * factor.double()).relu()]
+    bound = 4 * torch.finfo(dtype).eps
+    # The plan, one task per row, other lanes, and rows outside.
+    for changes in ({}, {"task": 1}, {"lanes": 4}, {"rows_inside": 0}, {"rows_inside": 1}):
+        for got, want in zip(fd.execute(inputs, plan=plan.replace(**changes)), wanted, strict=True):
+            torch.testing.assert_close(got.double(), want, rtol=bound, atol=1e-30)
+            assert got.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_rows_inside_hoist_values_of_the_lanes() -> None:
+    """The square root of a vector of channels is outside of the loop over rows."""
+    x, v = torch.randn(100, 24), torch.rand(24) + 1
+    fd = FusionDefinition()
+    image, variance = fd.from_pytorch(x), fd.from_pytorch(v)
+    fd.add_output(image * fd.ops.rsqrt(variance))
+    fd.execute([x, v])
+    text = fd.last_cuda_code()
+    assert re.search(r"rsqrt_\(r_in1\[0\]\);\n +for \(", text), text
+    assert "gather<" not in text
+    torch.testing.assert_close(fd.execute([x, v])[0], x * v.rsqrt())
 
 
 def test_masks_and_loaded_coordinates(rng: np.random.Generator) -> None:

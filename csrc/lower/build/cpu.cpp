@@ -5,7 +5,7 @@
 // A task computes a range of rows. A row is one index of O. Lanes run along L. If L is kept, then
 // each lane is a point of its own, and the loop over S inside it reduces. If L is reduced, then a
 // row has one loop over S and L per phase, and the lanes are merged at its end. Without reductions,
-// S and L may be the two sides of tiles (cpu_tiles.cpp).
+// S has rows inside each vector, or S and L are the two sides of tiles (cpu_tiles.cpp).
 #include "base/error.h"
 #include "lower/build/cpu_builder.h"
 
@@ -268,9 +268,25 @@ void Builder::each_row(Body& body, const Known& before) {
   }
   if (block_rows) return reduce_columns(body, known);
   if (!schedule.stagings.empty()) return tile_rows(body, known);
+  if (axes[S] & ~problem.reduced) return rows_of_vectors(body, known);
   const auto one = [&](Body& b) { point(b, known); };
   const auto iterate = [&](Body& b, Expr count, const Make& make) { loop(b, count, make); };
   vectors(body, iterate, one, one);
+}
+
+// Appends a loop over the rows of S in each vector. Values that vary along the lanes alone are
+// computed once per vector.
+void Builder::rows_of_vectors(Body& body, const Known& known) {
+  const auto rows = [&](Body& b) {
+    Known of_vector = known;
+    emit_kept(b, 0, of_vector, [&](AxisSet of) { return !(of & axes[S]); });
+    loop(b, shares[S].size, [&](Body& inner, Expr i) {
+      index_map[S].index = index_let(inner, exprs().add(shares[S].first, i));
+      point(inner, of_vector);
+    });
+  };
+  const auto iterate = [&](Body& b, Expr count, const Make& make) { loop(b, count, make); };
+  vectors(body, iterate, rows, rows);
 }
 
 void Builder::point(Body& body, Known known) {

@@ -98,6 +98,7 @@ struct Builder {
                const std::function<void(ir::Body&)>& point,
                const std::function<void(ir::Body&)>& last);
   void each_row(ir::Body& body, const Known& known);
+  void rows_of_vectors(ir::Body& body, const Known& known);
   void point(ir::Body& body, Known known);
   void build();
 

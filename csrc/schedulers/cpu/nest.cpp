@@ -13,11 +13,12 @@ using namespace ir;
 using namespace schedule;
 using namespace schedule::cpu;
 
-CpuNest pointwise_nest(const Problem& p, int collapsed) {
+CpuNest pointwise_nest(const Problem& p, int collapsed, bool rows_inside) {
   Dims all = collapse(p, p.order, all_accesses(p));
   CpuNest nest;
   for (size_t d = 0; d < all.size(); ++d) {
-    auto& into = d + collapsed < all.size() ? nest.outer : nest.lanes;
+    const bool serial = rows_inside && d + collapsed + 1 == all.size();
+    auto& into = serial ? nest.serial : d + collapsed < all.size() ? nest.outer : nest.lanes;
     into.insert(into.end(), all[d].begin(), all[d].end());
   }
   return nest;
@@ -124,6 +125,7 @@ Schedule cpu_schedule(const Problem& p, const CpuNest& nest, const CpuTasks& tas
   else if (!nest.outer.empty())
     spread(tasks.splits || tasks.block_rows ? one_row : Loop{.dim = O, .elements = tasks.elements});
   if (tasks.tile_x) spread({.dim = S, .extent = tasks.tile_x});
+  if (tasks.rows_inside) spread({.dim = S, .elements = tasks.elements});
   if (tasks.block_rows) {
     if (tasks.splits) spread({.dim = S, .elements = tasks.elements}, many_tasks);
     loops.loops.push_back({.dim = S, .extent = tasks.block_rows, .bind = Bind::Unroll});

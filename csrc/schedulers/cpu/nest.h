@@ -13,8 +13,8 @@ struct CpuNest {
 };
 
 // Nest of a kernel without reductions: lanes run along the innermost `collapsed` dims that all
-// accesses address by one index.
-CpuNest pointwise_nest(const fusion::Problem& problem, int collapsed);
+// accesses address by one index. rows_inside: the next dim is serial
+CpuNest pointwise_nest(const fusion::Problem& problem, int collapsed, bool rows_inside = false);
 // Nest of a kernel with reductions: lanes run along the innermost reduced or the innermost kept
 // axes.
 CpuNest reduction_nest(const fusion::Problem& problem, bool lanes_reduced);
@@ -47,6 +47,7 @@ struct CpuTasks {
   // reduced at once.
   int block_rows = 0;
   int task_rows = 0;  // rows of a task, of a kernel of rows and columns; 0: as many as `elements`
+  bool rows_inside = false;  // each vector loops over the rows of a task; no reductions
 };
 CpuTasks tasks_of_reduction(const fusion::Problem& problem, const CpuNest& nest,
                             fusion::SizeHints& hints, const schedule::Device& device);

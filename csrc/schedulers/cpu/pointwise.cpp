@@ -1,6 +1,8 @@
 // CPU kernels without reductions. A task is a block of elements. Lanes run along the innermost axes
 // that all accesses address by one index. Values that do not vary along the lanes are computed once
-// per row. If rows are shorter than a vector, then lanes cross rows and gather what they share.
+// per row. If values vary along the lanes alone, then each vector loops over rows and computes
+// these values once. If rows are much shorter than a vector, then lanes cross rows and gather what
+// they share.
 //
 // Accesses that are contiguous along another axis move as tiles, which are transposed in registers
 // (lower/build/cpu_tiles.cpp).
@@ -19,7 +21,8 @@ namespace {
 
 // Registers of a vector: independent instructions that hide the latency of functions.
 constexpr int registers = 2;
-constexpr int short_side = 8;  // elements of a row for which tiles do not pay
+constexpr int short_side = 8;      // elements of a row for which tiles do not pay
+constexpr int longest_row = 2048;  // elements of a row of which a task has several
 // Bytes of a tile's rows: a memory line, which streaming stores write at once. More lanes would not
 // fit the registers during a transpose.
 constexpr int line_bytes = 64, most_lanes = 32;
@@ -134,6 +137,26 @@ std::optional<Decision> plan_tiles(const Problem& p, SizeHints& hints, const Dev
                                   .streaming = streaming_stores(p, hints, device, along_rows)});
 }
 
+// Returns whether a vector that loops over rows saves work: values that vary along the lanes and
+// not along the rows are computed once, and lanes need not cross rows that are shorter than a
+// vector.
+bool wants_rows_inside(const Problem& p, SizeHints& hints, int lanes) {
+  const Dims dims = collapse(p, p.order, all_accesses(p));
+  if (dims.size() < 2) return false;
+  const auto extent = [&](const std::vector<AxisId>& axes) {
+    return hints.at_most(extent_of(p, hints.exprs(), axes));
+  };
+  const int64_t along = extent(dims.back());
+  if (along < short_side || along > longest_row || extent(dims.end()[-2]) < short_side)
+    return false;
+  const AxisSet of_lanes = set_of(dims.back()), of_rows = set_of(dims.end()[-2]);
+  return along < lanes ||
+         std::any_of(p.refined.values.begin(), p.refined.values.end(), [&](const Value& v) {
+           return (v.axes & of_lanes) && !(v.axes & of_rows) &&
+                  std::holds_alternative<Apply>(v.how);
+         });
+}
+
 }  // namespace
 
 MatchResult match_cpu_pointwise(const Problem& p) {
@@ -149,23 +172,28 @@ Decision plan_cpu_pointwise(const Problem& p, SizeHints& hints, const Device& de
   };
   int collapsed = std::min(1, count);
   const int wanted = cpu_lanes(p, device, registers, int64_t{1} << 20);
-  while (collapsed < count && along(collapsed) < wanted) ++collapsed;
+  const bool rows_inside = wants_rows_inside(p, hints, wanted);
+  while (!rows_inside && collapsed < count && along(collapsed) < wanted) ++collapsed;
   const int64_t elements = count ? along(collapsed) : 1;
   return to_plan(CpuPointwisePlan{.lanes = cpu_lanes(p, device, registers, elements),
                                   .collapsed = collapsed,
                                   .task = task_elements,
+                                  .rows_inside = rows_inside,
                                   .streaming = streaming_stores(p, hints, device, false)});
 }
 
 Schedule schedule_cpu_pointwise(Problem& p, const Plan& plan) {
   const auto of = typed<CpuPointwisePlan>(plan);
-  return cpu_schedule(
-      p, of.staged.empty() ? pointwise_nest(p, static_cast<int>(of.collapsed)) : find_sides(p).nest,
-      {.lanes = static_cast<int>(of.lanes),
-       .elements = of.task,
-       .tile_x = of.tile_x,
-       .staged = of.staged,
-       .streaming = of.streaming});
+  return cpu_schedule(p,
+                      of.staged.empty()
+                          ? pointwise_nest(p, static_cast<int>(of.collapsed), of.rows_inside)
+                          : find_sides(p).nest,
+                      {.lanes = static_cast<int>(of.lanes),
+                       .elements = of.task,
+                       .tile_x = of.tile_x,
+                       .staged = of.staged,
+                       .streaming = of.streaming,
+                       .rows_inside = of.rows_inside});
 }
 
 void check_cpu_pointwise(const Problem& p, const Plan& planned, const Plan& wanted) {
@@ -177,10 +205,16 @@ void check_cpu_pointwise(const Problem& p, const Plan& planned, const Plan& want
   check_subset(planned, "streaming", of.streaming, typed<CpuPointwisePlan>(wanted).streaming,
                stores);
   if (of.staged.empty())
-    check_fields(planned, wanted, {{"collapsed", std::min(1, count), count}, {"tile_x", 0, 0}});
+    check_fields(planned, wanted,
+                 {{"collapsed", std::min(1, count), count},
+                  {"tile_x", 0, 0},
+                  {"rows_inside", 0, count > 1 ? 1 : 0}});
   else
     check_fields(planned, wanted,
-                 {{"lanes", 1, of.lanes}, {"collapsed", 1, 1}, {"tile_x", 1, 1 << 20}});
+                 {{"lanes", 1, of.lanes},
+                  {"collapsed", 1, 1},
+                  {"tile_x", 1, 1 << 20},
+                  {"rows_inside", 0, 0}});
 }
 
 }  // namespace fuser::schedulers
