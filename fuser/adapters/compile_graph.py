@@ -15,6 +15,7 @@ from fuser.adapters.autograd.aot_metadata import Facts, facts_now, strides_now
 from fuser.adapters.graph.freezing import refreshing
 from fuser.adapters.graph.pipeline import GRAPH_PASSES, GraphState, kept_for_backward, run
 from fuser.adapters.graph.views import memory_of, owner_of
+from fuser.adapters.host_memory import keep_freed_memory
 from fuser.adapters.nodes import results_of, tensor_of
 from fuser.adapters.partition import Partition
 from fuser.adapters.region import build_together
@@ -67,6 +68,7 @@ def compile_graph(
     if name == "forward":
         report.kept = _kept_bytes(module.graph, facts)
     report.note_parts(parts.regions, parts.left)
+    keep_freed_memory(module.graph.nodes)
     with report.timed("definitions"):
         call, definitions = program(module, parts, strict_from_environment(), options.autotune)
     with report.timed("kernels"):
