@@ -15,7 +15,8 @@ PYTHON ?= python3
 TORCH := 2.13.0
 TESTS ?= tests
 # Tests of values, which run on CPU kernels too.
-CPU_TESTS ?= tests/ops tests/torch tests/test_definition.py tests/test_hard_fusions.py
+CPU_TESTS ?= tests/ops tests/torch tests/test_definition.py tests/test_hard_fusions.py \
+  tests/test_fuzz.py tests/test_examples.py
 # Number of pytest-xdist workers, if it is installed. A file runs on one worker, which compiles its
 # kernels in one batch; more than 8 workers gain little.
 JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n > 8 ? 8 : n)))
