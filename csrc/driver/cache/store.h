@@ -3,8 +3,8 @@
 // A wrong byte in an entry would become machine code. So the directory and each entry must belong
 // to this user alone, and each entry carries the digest of its bytes. No failure is an error: an
 // unusable cache means misses and one log line per process, even with several objects for one
-// directory. Any number of threads and processes may share a directory. There are no locks, which
-// do not work on every network file system: complete files appear by rename.
+// directory. Any number of threads and processes may share a directory. There are no locks in
+// it, which do not work on every network file system: complete files appear by rename.
 #pragma once
 
 #include <atomic>

@@ -7,9 +7,11 @@
 #include <future>
 #include <map>
 #include <mutex>
+#include <thread>
 
 #include "base/error.h"
 #include "base/log.h"
+#include "driver/cache/host_lock.h"
 #include "driver/cache/store.h"
 
 namespace fuser::driver {
@@ -22,6 +24,11 @@ namespace {
 // Part of every key: increment it if the meaning of a kernel's arguments changes without a change
 // of its text.
 constexpr std::string_view format_version = "fuser-3";
+
+// Maximum time to wait for kernels that another process of this host is building.
+constexpr std::chrono::seconds build_patience(300);
+// Time between two looks at the lock of another process.
+constexpr std::chrono::milliseconds build_poll(10);
 
 struct KernelCache {
   std::mutex mutex;  // held for look-ups only
@@ -120,7 +127,8 @@ struct Job {
   size_t index;  // index of its text
   Digest key;
   std::promise<LoadedKernelRef> promise;
-  bool open = true;  // its future has no result yet
+  bool open = true;         // its future has no result yet
+  bool unloadable = false;  // its file on disk does not load
 
   void succeed(LoadedKernelRef kernel) {
     open = false;
@@ -148,6 +156,7 @@ struct Loading {
 
   std::vector<std::shared_future<LoadedKernelRef>> claim();
   bool from_disk(Job& job);
+  void build_once_per_host(std::span<Job* const> missing);
   void build(std::span<Job* const> missing);
   void forget_open_jobs(const std::exception_ptr& error);
 };
@@ -188,8 +197,34 @@ bool Loading::from_disk(Job& job) {
   } catch (const std::exception& error) {
     log_line(text("kernel ", texts[job.index].name, " on disk does not load (", error.what(),
                   "); building it again"));
+    job.unloadable = true;
     return false;
   }
+}
+
+// Builds the kernels that no other process of this host is building. Then loads the kernels of
+// other processes from disk, and builds the rest if those failed or could not write. No lock is
+// held while waiting, so processes with lists in other orders do not block each other.
+void Loading::build_once_per_host(std::span<Job* const> missing) {
+  if (!store) return build(missing);
+  HostLocks locks(store->directory());
+  std::vector<Job*> ours, others;
+  for (Job* job : missing) (locks.take(job->key) ? ours : others).push_back(job);
+  // Another process may have stored a kernel between the first look and the lock.
+  std::erase_if(ours, [&](Job* job) { return !job->unloadable && from_disk(*job); });
+  if (!ours.empty()) build(ours);
+  locks.release();
+  if (others.empty()) return;
+  toolchain.while_waiting([&] {
+    const auto end = std::chrono::steady_clock::now() + build_patience;
+    for (const Job* job : others) {
+      while (!locks.take(job->key) && std::chrono::steady_clock::now() < end)
+        std::this_thread::sleep_for(build_poll);
+      locks.release();  // at once: if the kernel is not on disk, then no process waits for another
+    }
+  });
+  std::erase_if(others, [&](Job* job) { return from_disk(*job); });
+  if (!others.empty()) build(others);
 }
 
 void Loading::build(std::span<Job* const> missing) {
@@ -255,7 +290,7 @@ std::vector<LoadedKernelRef> load_for(const Target& target, int device,
     std::vector<Job*> missing;
     for (Job& job : loading.jobs)
       if (!loading.from_disk(job)) missing.push_back(&job);
-    if (!missing.empty()) loading.build(missing);
+    if (!missing.empty()) loading.build_once_per_host(missing);
   } catch (...) {
     loading.forget_open_jobs(std::current_exception());
     throw;
