@@ -4,6 +4,7 @@
     python -m fuser env       the environment alone, for bug reports
     python -m fuser manual    the API reference, made from the docstrings
     python -m fuser repro F   runs a repro script, and shrinks it while it raises the same error
+    python -m fuser precompile F    fills the kernel cache by a run of a script
 
 Reports never fail: a missing component is reported in its line.
 """
@@ -157,6 +158,12 @@ def run_repro(arguments: argparse.Namespace) -> int:
     return minify.run(arguments.file)
 
 
+def precompile(arguments: argparse.Namespace) -> int:
+    from fuser.precompile import run
+
+    return run(arguments.file, arguments.arguments, arguments.folder, arguments.check)
+
+
 def _file(name: str) -> Path:
     path = Path(name)
     if not path.is_file():
@@ -205,6 +212,22 @@ def parser() -> argparse.ArgumentParser:
         "file", type=_file, metavar="FILE", help="repro script, as named in the note of an error"
     )
     repro.set_defaults(run=run_repro)
+    fill = commands.add_parser(
+        "precompile",
+        help="fill the kernel cache by a run of a script",
+        description="Runs a script and stores its kernels in the cache folder, for processes of "
+        "later jobs and of other hosts with equal processors. Prints the numbers of kernels that "
+        "were compiled and loaded. The exit status is that of the script.",
+    )
+    fill.add_argument("--folder", metavar="DIR", help="cache folder instead of FUSER_CACHE_DIR")
+    fill.add_argument(
+        "--check", action="store_true", help="exit status 1 if a kernel was not in the folder"
+    )
+    fill.add_argument("file", type=_file, metavar="SCRIPT", help="Python program")
+    fill.add_argument(
+        "arguments", nargs=argparse.REMAINDER, metavar="...", help="arguments of the program"
+    )
+    fill.set_defaults(run=precompile)
     return top
 
 
