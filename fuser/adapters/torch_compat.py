@@ -114,6 +114,8 @@ LAZY = {
     "min_cut_rematerialization_partition": (
         "torch._functorch.partitioners:min_cut_rematerialization_partition"
     ),
+    # 2.11-2.14: a graph of FakeTensors, compiled by Inductor
+    "compile_by_inductor": "torch._inductor.standalone_compile:standalone_compile",
     # 2.11-2.14: the key of Inductor's cache, and Inductor's options
     "codecache": "torch._inductor.codecache",
     "inductor_config": "torch._inductor.config",
@@ -153,6 +155,7 @@ if TYPE_CHECKING:
     from torch._inductor import config as inductor_config
     from torch._inductor import utils as inductor_utils
     from torch._inductor.output_code import OutputCode
+    from torch._inductor.standalone_compile import standalone_compile as compile_by_inductor
     from torch.fx._graph_pickler import GraphPickler
     from torch.fx._graph_pickler import Options as PicklerOptions
     from torch.utils._sympy.interp import sympy_interp

@@ -24,6 +24,7 @@ import torch
 from torch import fx
 
 from fuser import InternalError, Unsupported, UserError, _core
+from fuser.adapters.flex_attention import is_flex_attention, kernel_of
 from fuser.adapters.graph.donation import DONOR
 from fuser.adapters.graph.effects import effects_before
 from fuser.adapters.graph.mutation import readers_before
@@ -55,7 +56,8 @@ class _Step:
 class _Writer:
     """Names of values and constants in the generated function."""
 
-    def __init__(self) -> None:
+    def __init__(self, strict: bool) -> None:
+        self.strict = strict  # no op of torch replaces a kernel that failed
         self.names: dict[fx.Node, str] = {}
         self.globals: dict[str, Any] = {}
         self.constants: dict[int, str] = {}
@@ -91,6 +93,8 @@ class _Writer:
         function = node.target
         if isinstance(function, OpOverload):
             function = _quickest(function, node)
+        elif is_flex_attention(node):
+            function = kernel_of(node, self.strict)
         arguments = [self.argument(a) for a in node.args]
         arguments += [f"{key}={self.argument(a)}" for key, a in node.kwargs.items()]
         return f"{name} = {self.constant(function, 'f')}({', '.join(arguments)})"
@@ -164,7 +168,7 @@ def program(
         definitions.append(definition)
 
     order = {node: i for i, node in enumerate(module.graph.nodes)}
-    writer = _Writer()
+    writer = _Writer(strict)
     steps: list[_Step] = []
     for definition in definitions:
         run = runner(definition, _instead(definition), strict)
@@ -361,7 +365,7 @@ def _instead(definition: Definition) -> Callable[..., Any]:
             made_here = [n for n in extra if not is_number(n)]
             order = {n: i for i, n in enumerate((*made_here, *nodes))}
             steps = [_node_step(n, order) for n in order]
-            outputs, writer = list(definition.outputs), _Writer()
+            outputs, writer = list(definition.outputs), _Writer(strict=False)
             writer.checked = {n for n in outputs if has_numbers(n)}
             made = _compiled(writer, (*inputs, *numbers), _ordered(steps, order), outputs)
         return made([*arguments, *definition.numbers(numbers, arguments)])
