@@ -23,6 +23,7 @@ PROMISES = {
     "schedule_by_hand": "threads_x=128 instead of",
     "schedule_to_win": "legal schedules of",
     "scripted_model": "kernels of ours ran",
+    "trainers": "agree with eager mode",
 }
 
 
@@ -51,6 +52,9 @@ def test_runs(
     monkeypatch.setattr(sys, "argv", [str(example)])
     runpy.run_path(str(example), run_name="__main__")
     text = capsys.readouterr().out
+    if example.stem == "trainers" and "agree" not in text:  # no library is installed
+        assert text.count(": skipped, ") == 5
+        return
     assert PROMISES[example.stem] in text or text.startswith("skipped: ")
 
 
