@@ -118,6 +118,9 @@ def _load_executor(module: Any) -> None:
     thunder: Any = importlib.import_module("thunder")
     version = module.LooseVersion(str(fuser.version()))
     module.nvfuser_version = lambda: version
+    # thunder.examine returns no fusions without a GPU.
+    examine: Any = importlib.import_module("thunder.examine")
+    examine.warn_fusions = lambda: False
     module.nvfuserex = importlib.import_module(f"{_EXECUTOR}_impl").ex
     thunder.nvfuser_executor = module.nvfuserex
     # Executors of single ops stay in front of it, as where Thunder finds nvFuser itself.

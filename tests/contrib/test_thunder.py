@@ -203,6 +203,16 @@ def test_pointwise_and_sums(thunder: Any) -> None:
     assert "nvFusion0" in agrees(thunder, program, x.detach().transpose(0, 1), y.detach())
 
 
+def test_fusions_can_be_examined(thunder: Any) -> None:
+    """thunder.examine finds the fusions and their definitions."""
+    examine = import_module("thunder.examine")
+    jitted = thunder.jit(lambda x: x.sin() + 1)
+    jitted(torch.randn(4))
+    ((name, call),) = examine.get_fusions(thunder.last_traces(jitted)[-1])
+    assert name == "nvFusion0"
+    assert isinstance(call.last_used, fuser.FusionDefinition)
+
+
 def test_factories(thunder: Any) -> None:
     """Tensors without operands are on the CPU."""
 
