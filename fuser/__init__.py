@@ -68,7 +68,7 @@ _LATER = {
 
 
 # Modules that programs for nvFuser use as attributes without importing them.
-_MODULES = ("contrib", "pytorch_utils", "testing")
+_MODULES = ("contrib", "multidevice", "pytorch_utils", "testing")
 
 
 def __getattr__(name: str) -> Any:

@@ -19,7 +19,7 @@ from fuser._native import load_torch
 from fuser.arguments import checked
 from fuser.errors import UserError
 from fuser.fusion import Fusion
-from fuser.nvfuser.absent import ONE_DEVICE, refuse
+from fuser.nvfuser.absent import refuse
 from fuser.nvfuser.serialization import defined, is_definition
 
 if TYPE_CHECKING:
@@ -151,8 +151,13 @@ class FusionExecutorCache:
         return self._schedules(None, tensor_transforms, None)
 
     def get_output_shardings(self) -> NoReturn:
-        """Raises Unsupported `devices-1`."""
-        refuse("fec.get_output_shardings()", ONE_DEVICE, "devices-1")
+        """Raises Unsupported `devices-1`: results are DTensors, which have placements."""
+        refuse(
+            "fec.get_output_shardings()",
+            "placements follow from the inputs of a call\n"
+            "  hint: fuser.execute_with_dtensors(fd, inputs)[0].placements",
+            "devices-1",
+        )
 
     def _schedules(
         self, inputs: Sequence[Any] | None, with_plans: bool, device: Any, plan: Any = None

@@ -19,7 +19,6 @@ from fuser.errors import CompileError, InternalError, LaunchError, ShapeError, U
 from fuser.fusion import Fusion
 from fuser.inspect.measure import profiled
 from fuser.layout import compute_tensor_descriptor
-from fuser.nvfuser.absent import ONE_DEVICE, refuse
 from fuser.nvfuser.compat import LegacyDefinition, captured_dumps
 from fuser.nvfuser.serialization import define_again
 from fuser.ops import Number, Ops, Size, as_dtype
@@ -68,7 +67,8 @@ class FusionDefinition(LegacyDefinition):
 
     id                        fd.id() of an existing definition, whose graph and kernels are reused
     max_length                accepted for compatibility; definitions have any length
-    use_multidevice_executor  refused as Unsupported `devices-1`, like backend_type
+    use_multidevice_executor  accepted for compatibility, like backend_type: a definition runs on
+                              the devices of its mesh, with torch's collectives
     """
 
     def __init__(
@@ -78,8 +78,6 @@ class FusionDefinition(LegacyDefinition):
         use_multidevice_executor: bool = False,
         backend_type: Any = None,
     ) -> None:
-        if use_multidevice_executor or backend_type is not None:
-            refuse("FusionDefinition(use_multidevice_executor=True)", ONE_DEVICE, "devices-1")
         self._fec: FusionExecutorCache | None = None if id is None else FusionCache.get().find(id)
         self._saved_inputs: list[Any] | None = None
         self._ke = self._prepared = None
@@ -351,7 +349,8 @@ class FusionDefinition(LegacyDefinition):
     ) -> list[torch.Tensor]:
         """Runs the definition on `inputs` (tensors and numbers in order of definition).
 
-        CUDA tensors run on their GPU and its current stream, CPU tensors on the host executor.
+        CUDA tensors run on their GPU and its current stream, CPU tensors on the host executor,
+        DTensors on their mesh, as fuser.execute_with_dtensors() says.
         `device` (an index or torch.device) is required if no input tensor has a device. Returns
         results in the order of add_output(), without in-place outputs. The first run of each layout
         class compiles; later runs only launch.
@@ -406,6 +405,10 @@ class FusionDefinition(LegacyDefinition):
             keep_repro(repr(self), inputs, error)
             raise
         except TYPE_FAULTS as error:
+            if getattr(error, "rule", "") == "argument-tensor":
+                if sharded := self._run_sharded(inputs):
+                    self._run = sharded
+                    return sharded(inputs, device, plan_fields(plan, schedules))
             given = locals()
             blame(FusionDefinition.execute, "execute", error, lambda _: given)
             raise
@@ -415,7 +418,11 @@ class FusionDefinition(LegacyDefinition):
         that runs it.
         """
         self._define()
-        self._check_schedules()
+        if self._has_mesh():
+            from fuser.multidevice.run import run_of
+
+            self._run = run_of(self, None)
+            return self._run
         if self._overrides("schedule"):  # every run asks, so that an override counts for one run
             return self.fec.executor.execute if override_user_schedule else self._run_by_hand()
         self._run = self.fec.executor.execute

@@ -143,7 +143,15 @@ def _is_single(record: dict[str, Any]) -> bool:
 def tensor_sizes(fd: FusionDefinition, inputs: Sequence[Any]) -> dict[int, tuple[int, ...]]:
     """Sizes of every tensor of the definition on these inputs, by id; computes no tensor."""
     records = fd.fusion.records()
-    bound = _bind(records, inputs)
+    return sizes_of(records, _bind(records, inputs))[0]
+
+
+def sizes_of(
+    records: dict[str, Any], bound: dict[tuple[bool, int], Any]
+) -> tuple[dict[int, tuple[int, ...]], Callable[[int], Any]]:
+    """Sizes of every tensor by id, and a function that evaluates a scalar of the definition.
+    `bound` has inputs by (is tensor, id or index); tensors need no data.
+    """
     seed, offset, random_ops = records["random"]
     if random_ops:
         bound[False, seed] = bound[False, offset] = 0
@@ -151,7 +159,8 @@ def tensor_sizes(fd: FusionDefinition, inputs: Sequence[Any]) -> dict[int, tuple
     for record in records["tensors"]:
         run.require_scalars(record)
         run.shapes[record["id"]] = torch.Size(run.sizes(record))
-    return {tensor: tuple(sizes) for tensor, sizes in run.shapes.items()}
+    sizes = {tensor: tuple(found) for tensor, found in run.shapes.items()}
+    return sizes, lambda place: run.scalars[place].item()
 
 
 def _next_random_position(inputs: Sequence[Any], ops: int) -> tuple[int, int]:

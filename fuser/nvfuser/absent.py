@@ -1,4 +1,4 @@
-"""Names of nvFuser for several devices, for its profiler and for analyses of axes.
+"""Names of nvFuser for its profiler and for analyses of axes.
 
 They can be imported and named, so that a program that never uses them runs unchanged. Their use
 raises Unsupported with a hint about the alternative.
@@ -9,13 +9,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any, NoReturn
 
-from fuser._core import Tensor
 from fuser.errors import Unsupported
 
-ONE_DEVICE = (
-    "a definition runs on one device\n"
-    "  hint: run one definition per device, and torch.distributed between them"
-)
 ONE_SCHEDULE = (
     "a definition is cut into kernels and scheduled by execute()\n"
     "  hint: fuser.explain(fd, inputs) shows the kernels, tensor.get_loop_domain() the axes"
@@ -25,7 +20,6 @@ _TORCH_PROFILER = (
     "  hint: fd.execute(inputs, profile=True) and fd.profile(), or torch.profiler with step names"
 )
 
-CommunicatorBackend = Enum("CommunicatorBackend", "none nccl ucc cuda")
 IdMappingMode = Enum("IdMappingMode", "exact almost_exact broadcast permissive loop")
 
 
@@ -34,27 +28,11 @@ def refuse(what: str, why: str, rule: str) -> NoReturn:
     raise Unsupported(f"{what}: {why}", rule=rule)
 
 
-class _Refused:
-    """A class of nvFuser; its constructor raises Unsupported."""
-
-    _why, _rule = ONE_DEVICE, "devices-1"
+class PythonProfiler:
+    """Times of the code in a `with` block; its constructor raises Unsupported `profiler-1`."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        refuse(f"{type(self).__name__}()", self._why, self._rule)
-
-
-class DeviceMesh(_Refused):
-    """Devices that share a tensor."""
-
-
-class Communicator(_Refused):
-    """Devices that exchange tensors."""
-
-
-class PythonProfiler(_Refused):
-    """Times of the code in a `with` block."""
-
-    _why, _rule = _TORCH_PROFILER, "profiler-1"
+        refuse("PythonProfiler()", _TORCH_PROFILER, "profiler-1")
 
 
 class Namespace:
@@ -77,21 +55,7 @@ class Namespace:
         return method
 
 
-multidevice = Namespace("multidevice", ONE_DEVICE, "devices-1")
 idm = Namespace("idm", ONE_SCHEDULE, "by-hand-1")
-
-
-def _set_device_mesh(*args: Any, **kwargs: Any) -> NoReturn:
-    """Raises Unsupported `devices-1`."""
-    refuse("Tensor.set_device_mesh()", ONE_DEVICE, "devices-1")
-
-
-setattr(Tensor, "set_device_mesh", _set_device_mesh)  # noqa: B010
-
-
-def execute_with_dtensors(*args: Any, **kwargs: Any) -> NoReturn:
-    """Raises Unsupported `devices-1`."""
-    refuse("execute_with_dtensors()", ONE_DEVICE, "devices-1")
 
 
 def get_fusion_profile(*args: Any, **kwargs: Any) -> NoReturn:

@@ -21,7 +21,7 @@ from fuser.cache import FusionCache, FusionExecutorCache, options_being
 from fuser.errors import UserError
 from fuser.layout import compute_tensor_descriptor
 from fuser.nvfuser import tensor_methods as tensor_methods
-from fuser.nvfuser.absent import ONE_DEVICE, ONE_SCHEDULE, refuse
+from fuser.nvfuser.absent import ONE_SCHEDULE, refuse
 from fuser.nvfuser.serialization import define_again
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class LegacyDefinition:
     _debug_output: str | None = None
     _profile: Measured | None = None
     _ke: KernelExecutor | None = None
+    _placed = False  # True after multidevice_schedule()
     _prepared: OrderedDict[Any, Any] | None = None  # schedules by layout and size of the inputs
     fec: FusionExecutorCache
     fusion: Fusion
@@ -84,8 +85,15 @@ class LegacyDefinition:
         )
 
     def multidevice_schedule(self) -> None:
-        """Raises Unsupported `devices-1`; so does execute() of a subclass that overrides it."""
-        refuse("fd.multidevice_schedule()", ONE_DEVICE, "devices-1")
+        """Places the tensors of a subclass on a mesh, with Tensor.set_device_mesh() and
+        parallelize(), or fd.sched. Called once, before the first run.
+        """
+        refuse(
+            "fd.multidevice_schedule()",
+            "expected a subclass of FusionDefinition that overrides it\n"
+            "  hint: tensor.set_device_mesh(mesh), or fuser.multidevice.set_placements()",
+            "subclass-1",
+        )
 
     def _overrides(self, method: str) -> bool:
         """True if a subclass, or an attribute of the instance, replaces a method."""
@@ -97,9 +105,29 @@ class LegacyDefinition:
         if name == "schedule":
             super().__setattr__("_run", None)  # the next run asks for the schedule
 
-    def _check_schedules(self) -> None:
-        if self._overrides("multidevice_schedule"):
-            LegacyDefinition.multidevice_schedule(self)
+    def execute_with_dtensors(
+        self,
+        in_dtensors: Sequence[Any],
+        out_placements: Sequence[Sequence[Any] | None] | None = None,
+    ) -> list[torch.Tensor]:
+        """fuser.execute_with_dtensors(self, in_dtensors, out_placements)."""
+        from fuser.multidevice.run import execute_with_dtensors
+
+        return execute_with_dtensors(cast("FusionDefinition", self), in_dtensors, out_placements)
+
+    def _has_mesh(self) -> bool:
+        """True if a tensor of the definition has a mesh."""
+        if self._overrides("multidevice_schedule") and not self._placed:
+            self._placed = True
+            self.multidevice_schedule()
+        return self.fusion.builder in tensor_methods.ON_MESHES
+
+    def _run_sharded(self, inputs: Sequence[Any]) -> Callable[..., Any] | None:
+        """Executor.execute for calls with DTensors; None if `inputs` have none."""
+        from fuser.multidevice.run import has_dtensors, run_of
+
+        fd = cast("FusionDefinition", self)
+        return run_of(fd, self.fec.executor.execute) if has_dtensors(inputs) else None
 
     def _schedule_on(self, inputs: Sequence[Any], device: Any, overridden: bool) -> Any:
         """The Prepared schedule() on these inputs; None without one."""

@@ -23,10 +23,13 @@ MODULES = {
     "TensorView": f"{_SCHEDULE}.tensor_view",
     "KernelExecutor": f"{_SCHEDULE}.run",
     **dict.fromkeys(
+        ("Communicator", "CommunicatorBackend", "DeviceMesh"), "fuser.multidevice.mesh"
+    ),
+    "execute_with_dtensors": "fuser.multidevice.run",
+    **dict.fromkeys(
         (
-            *("Communicator", "CommunicatorBackend", "DeviceMesh", "IdMappingMode"),
-            *("PythonProfiler", "execute_with_dtensors", "get_fusion_profile", "idm"),
-            *("multidevice", "reset_profiler"),
+            *("IdMappingMode", "PythonProfiler", "get_fusion_profile", "idm"),
+            "reset_profiler",
         ),
         "fuser.nvfuser.absent",
     ),

@@ -5,17 +5,22 @@ The modules behind them are imported by the first call, since few programs sched
 
 from __future__ import annotations
 
+import weakref
+
 from collections.abc import Callable
 from typing import Any
 
-from fuser._core import Tensor
+from fuser._core import Builder, Tensor
 
 METHODS = (
     *("axis", "cache_after", "cache_before", "cache_fork", "domain", "get_logical_domain"),
     *("get_loop_domain", "get_root_domain", "has_reduction", "has_root", "inline_at"),
     *("inner_split", "merge", "outer_split", "parallelize", "reorder", "rfactor"),
-    *("set_allocation_domain", "set_memory_type", "split", "swizzle", "swizzle1d"),
+    *("set_allocation_domain", "set_device_mesh", "set_memory_type", "split", "swizzle"),
+    "swizzle1d",
 )
+# Definitions with a tensor on a mesh of devices.
+ON_MESHES: weakref.WeakSet[Builder] = weakref.WeakSet()
 
 
 def _method(name: str) -> Callable[..., Any]:

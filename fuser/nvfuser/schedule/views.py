@@ -23,6 +23,7 @@ from fuser.nvfuser.schedule.domains import (
     constant,
     product,
 )
+from fuser.nvfuser.tensor_methods import ON_MESHES
 from fuser.nvfuser.schedule.types import BINDINGS, DEVICES, MEMORY_LETTERS, MemoryType, ParallelType
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ class View:
     root      root domain if it differs from the logical one, otherwise None
     inlined   number of outer loops that the tensor shares with its consumers, ca_pos( n )
     produced  number of outer loops that it shares with its producers, produce_pos( n )
+    mesh      mesh of devices that share the tensor, or None
+    placements  placements on the mesh if no axes give them
     """
 
     def __init__(
@@ -79,6 +82,8 @@ class View:
         self.memory: Any = MemoryType.local
         self.is_input = self.is_output = False
         self.inlined = self.produced = 0
+        self.mesh: Any = None
+        self.placements: Any = None
 
     # ---- looking
 
@@ -312,7 +317,7 @@ class View:
 
         Raises UserError `by-hand-axis` for an axis out of range, `by-hand-binding` for something
         else than a ParallelType. Two axes of a tensor on one dim of the grid or block raise
-        `by-hand-binding` too, several devices Unsupported `devices-1`.
+        `by-hand-binding` too, a dim of a mesh `by-hand-mesh` before set_device_mesh().
         """
         self.bind(self.loop[self.position(axis, "parallelize")], parallel_type)
         return self
@@ -325,11 +330,13 @@ class View:
                 f"got {axis} and {parallel_type!r}",
                 rule="by-hand-binding",
             )
-        if parallel_type.name in DEVICES:
-            from fuser.nvfuser.absent import ONE_DEVICE, refuse
-
-            refuse(f"{self.name}.parallelize({parallel_type})", ONE_DEVICE, "devices-1")
-        for other in self.loop if parallel_type.name in BINDINGS else ():
+        if parallel_type.name in DEVICES and self.mesh is None:
+            raise UserError(
+                f"{self.name}.parallelize(): {parallel_type.name}: expected a tensor on a mesh of "
+                "devices\n  hint: call set_device_mesh(mesh) before",
+                rule="by-hand-mesh",
+            )
+        for other in self.loop if parallel_type.name in BINDINGS | DEVICES else ():
             if other is not axis and other.parallel is parallel_type:
                 raise UserError(
                     f"{self.name}.parallelize(): {axis} to {parallel_type.name}: {other} is bound "
@@ -338,6 +345,18 @@ class View:
                 )
         self._log("parallelize", axis=self.loop.index(axis), parallel_type=parallel_type)
         axis.parallel = parallel_type
+
+    def set_device_mesh(self, mesh: Any) -> Self:
+        """Places the tensor on a mesh of devices; axes bound to mesh_x, mesh_y, mesh_z are divided
+        among the last dim of the mesh, the one before, and so on. Raises UserError `sharded-mesh-1`
+        for something else than a mesh.
+        """
+        from fuser.multidevice.mesh import as_mesh
+
+        self._log("set_device_mesh", mesh=mesh)
+        self.mesh = as_mesh(mesh)
+        ON_MESHES.add(self.fusion.builder)
+        return self
 
     def set_memory_type(self, memory_type: Any) -> Self:
         """Chooses the memory of the tensor. Raises UserError `by-hand-memory` for something else

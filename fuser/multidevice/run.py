@@ -1,0 +1,384 @@
+"""Runs sharded definitions on DTensors, and on local shards."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor
+
+from fuser._native import load_torch
+from fuser.debug.interpreter import one_by_one, sizes_of, torch_dtype
+from fuser.errors import DTypeError, ShapeError, UserError
+from fuser.fusion import Fusion
+from fuser.multidevice import mesh
+from fuser.multidevice.collectives import Pending, agreed, begin
+from fuser.multidevice.emit import Place
+from fuser.multidevice.placements import annotations, checked_placements
+from fuser.multidevice.plan import Plan, make_plan
+from fuser.multidevice.propagate import Sizes
+from fuser.multidevice.shards import REPLICATE, Placements, parts_of
+
+if TYPE_CHECKING:
+    from fuser.definition import FusionDefinition
+
+
+def execute_with_dtensors(
+    fd: FusionDefinition,
+    in_dtensors: Sequence[Any],
+    out_placements: Sequence[Sequence[Any] | None] | None = None,
+) -> list[torch.Tensor]:
+    """Runs `fd` on DTensors, on all ranks of their mesh, and returns DTensors.
+
+    Placements are carried through the definition (docs/design/multidevice.md). A collective moves
+    a tensor only before an op that cannot compute with its shards.
+
+    in_dtensors     inputs in order: DTensors of one mesh, and numbers that are equal on all ranks
+    out_placements  placements of each result; None, or without it, as they follow from the inputs,
+                    with partial results completed
+
+    If the definition has placements itself, then local shards of equal sizes may be passed in place
+    of DTensors, and local shards are returned.
+
+    Raises UserError `sharded-mesh-1` to `sharded-mesh-3` for no mesh or several,
+    `sharded-placement-1` for placements without a rule, `sharded-results-1` for another number of
+    `out_placements`, `sharded-mixed-1` for a tensor among DTensors, `sharded-rank-1` on a rank
+    outside of the mesh, and the errors of execute().
+    """
+    return executor_of(fd).execute(in_dtensors, None, out_placements)
+
+
+def executor_of(fd: FusionDefinition) -> ShardedExecutor:
+    """The executor of a definition, made at its first use."""
+    found = vars(fd).get("_sharded")
+    if found is None:
+        fd.validate_definition()
+        fusion = fd.fusion
+        fusion.builder.seal()
+        found = fd._sharded = ShardedExecutor(fusion, *annotations(fusion.builder))
+    return found
+
+
+def run_of(fd: FusionDefinition, whole: Callable[..., Any] | None) -> Callable[..., Any]:
+    """Executor.execute for calls with DTensors. Other calls run `whole`, or local shards of a
+    definition with placements if it is None.
+    """
+
+    def execute(inputs: Sequence[Any], device: Any = None, plan: Any = None) -> Any:
+        if whole and not has_dtensors(inputs):
+            return whole(inputs, device) if plan is None else whole(inputs, device, plan)
+        if plan is not None:
+            raise UserError(
+                "execute(): plan, schedules: expected none, since a sharded definition runs as "
+                "several local ones\n  hint: print(fuser.explain(fd, inputs)) shows them",
+                rule="sharded-plan-1",
+            )
+        return executor_of(fd).execute(inputs, device)
+
+    return execute
+
+
+def has_dtensors(inputs: Sequence[Any]) -> bool:
+    """True if a DTensor is among the inputs."""
+    return any(isinstance(x, DTensor) for x in inputs)
+
+
+class ShardedExecutor:
+    """Plans and runs of one definition.
+
+    mesh       mesh of the definition, or None
+    annotated  placements of tensors that the definition places
+    """
+
+    def __init__(
+        self, fusion: Fusion, mesh: Any = None, annotated: Mapping[int, Placements] | None = None
+    ) -> None:
+        self.records = fusion.records()
+        self.mesh, self.annotated = mesh, dict(annotated or {})
+        self.inputs = [at for is_tensor, at, _ in self.records["arguments"] if is_tensor]
+        self._steering = _steering(self.records)
+        self._plans: dict[Any, Plan] = {}
+        self._lock = threading.Lock()
+
+    def execute(
+        self,
+        inputs: Sequence[Any],
+        device: Any = None,
+        out_placements: Sequence[Any] | None = None,
+    ) -> list[torch.Tensor]:
+        """Runs the definition; see execute_with_dtensors()."""
+        call = _Call(self, inputs, out_placements)
+        plan = self.plan(call)
+        with torch.no_grad():
+            return call.results(plan, _run(plan, call))
+
+    def plan(self, call: _Call) -> Plan:
+        """The plan of a call; made at the first call of its sizes and placements."""
+        numbers = tuple(call.numbers[i] for i in self._steering)
+        shapes = tuple(call.shapes.values())
+        key = (call.mesh, tuple(call.given.values()), call.wanted, shapes, numbers)
+        found = self._plans.get(key)
+        if found is None:
+            with self._lock:
+                found = self._plans[key] = self._made(call)
+        return found
+
+    def _made(self, call: _Call) -> Plan:
+        empty = {
+            t: torch.empty(call.shapes[t], dtype=call.local[t].dtype, device="meta")
+            for t in self.inputs
+        }
+        shapes, number = sizes_of(self.records, empty, call.numbers)
+        coordinate = call.mesh.get_coordinate()
+        if coordinate is None:
+            raise UserError(
+                f"execute(): this rank is not in the mesh {call.mesh}\n"
+                "  hint: call execute() on ranks of the mesh alone",
+                rule="sharded-rank-1",
+            )
+        place = Place(tuple(call.mesh.shape), tuple(coordinate))
+        sizes = Sizes(self.records, shapes, number)
+        annotated = {t: p for t, p in self.annotated.items() if t not in call.given}
+        return make_plan(sizes, place, call.given, call.wanted, annotated)
+
+
+class _Call:
+    """One call: this rank's shards with their mesh, placements and whole sizes.
+
+    numbers  scalar inputs by index
+    given    placements of tensor inputs
+    wanted   placements of outputs that are returned or stored, None for the natural ones
+    as_local True if the caller passed local shards, and gets local shards
+    """
+
+    def __init__(
+        self, executor: ShardedExecutor, inputs: Sequence[Any], out_placements: Any
+    ) -> None:
+        records = executor.records
+        flat = one_by_one(records, inputs)
+        arguments = records["arguments"]
+        if len(flat) != len(arguments):
+            raise UserError(
+                f"execute(): expected {len(arguments)} inputs, got {len(flat)}",
+                rule="argument-count",
+            )
+        self.records = records
+        self.numbers: dict[int, Any] = {}
+        self.local: dict[int, torch.Tensor] = {}
+        self.given: dict[int, Placements] = {}
+        self.shapes: dict[int, tuple[int, ...]] = {}
+        self.mesh = executor.mesh
+        self.as_local = not any(isinstance(x, DTensor) for x in flat)
+        for i, (x, (is_tensor, at, _)) in enumerate(zip(flat, arguments, strict=True)):
+            if not is_tensor:
+                self.numbers[at] = x
+            elif isinstance(x, DTensor):
+                self._take(i, at, x)
+        if self.mesh is None:
+            raise UserError(
+                "execute_with_dtensors(): expected a DTensor among the inputs, or a definition with "
+                "a mesh\n  hint: distribute_tensor(x, mesh, [Replicate()]), or "
+                "fuser.multidevice.set_placements(tensor, mesh, placements)",
+                rule="sharded-mesh-3",
+            )
+        if isinstance(self.mesh, mesh.DeviceMesh):
+            self.mesh = self.mesh.on(_device_type(flat))
+        for i, (x, (is_tensor, at, _)) in enumerate(zip(flat, arguments, strict=True)):
+            if is_tensor and not isinstance(x, DTensor):
+                self._take_local(executor, i, at, x)
+        for at in executor.inputs:
+            _check(records, at, self.local[at], self.shapes[at])
+        self.shapes = {t: self.shapes[t] for t in executor.inputs}
+        self.given = {t: self.given[t] for t in executor.inputs}
+        self.wanted = self._wanted(out_placements)
+        if records["random"][2]:
+            self._draw()
+
+    def _take(self, i: int, at: int, x: DTensor) -> None:
+        if isinstance(self.mesh, mesh.DeviceMesh):
+            self.mesh = self.mesh.on(x.device_mesh.device_type)
+        if self.mesh is not None and x.device_mesh != self.mesh:
+            raise UserError(
+                f"execute(): argument {i} is on {x.device_mesh}, an earlier one or the definition "
+                f"on {self.mesh}; expected one mesh\n  hint: place all tensors on one mesh",
+                rule="sharded-mesh-2",
+            )
+        self.mesh = x.device_mesh
+        self.given[at] = checked_placements(
+            x.placements, x.dim(), self.mesh.ndim, f"execute(): argument {i}"
+        )
+        self.local[at] = x.to_local()
+        self.shapes[at] = tuple(x.shape)
+
+    def _take_local(self, executor: ShardedExecutor, i: int, at: int, x: Any) -> None:
+        """A tensor of an annotated definition is this rank's shard, of equal size on all ranks."""
+        if not isinstance(x, torch.Tensor):
+            raise UserError(
+                f"execute(): argument {i}: expected a tensor, got {type(x).__name__}",
+                rule="argument-type",
+            )
+        if not self.as_local and x.dim():
+            raise UserError(
+                f"execute(): argument {i} is a torch.Tensor among DTensors\n"
+                "  hint: distribute_tensor(x, mesh, [Replicate()]), or DTensor.from_local()",
+                rule="sharded-mixed-1",
+            )
+        placed = executor.annotated.get(at, (REPLICATE,) * self.mesh.ndim)
+        fixed = _fixed_sizes(self.records, at)
+        shape = list(x.shape)
+        for axis in range(len(shape)):
+            parts = parts_of(axis, placed, tuple(self.mesh.shape))
+            if axis < len(fixed) and fixed[axis] > 1:
+                shape[axis] = fixed[axis]
+            elif parts > 1:
+                shape[axis] *= parts
+        self.given[at], self.local[at], self.shapes[at] = placed, x, tuple(shape)
+
+    def _wanted(self, asked: Any) -> tuple[Placements | None, ...]:
+        outputs = self.records["outputs"]
+        returned = [t for t, alias in outputs if alias < 0]
+        if asked is None:
+            return (None,) * len(outputs)
+        if len(asked) != len(returned):
+            raise UserError(
+                f"out_placements: expected {len(returned)} entries (one a result), got "
+                f"{len(asked)}",
+                rule="sharded-results-1",
+            )
+        ranks = {r["id"]: len(r["shape"]) for r in self.records["tensors"]}
+        rest = iter(asked)
+        found: list[Placements | None] = []
+        for tensor, alias in outputs:
+            wanted = next(rest) if alias < 0 else None
+            found.append(
+                None
+                if wanted is None
+                else checked_placements(
+                    wanted, ranks[tensor], self.mesh.ndim, f"out_placements of T{tensor}"
+                )
+            )
+        return tuple(found)
+
+    def _draw(self) -> None:
+        """Random numbers are a function of the element, so all ranks take one seed and offset."""
+        seed, offset, ops = self.records["random"]
+        device = next((t.get_device() for t in self.local.values() if t.is_cuda), -1)
+        position = load_torch().take_random_position(device, ops)
+        self.numbers[seed], self.numbers[offset] = agreed(list(position), self.mesh)
+
+    def results(self, plan: Plan, found: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Stores in-place outputs, and returns the others as DTensors or local shards."""
+        out = []
+        outputs = zip(self.records["outputs"], plan.graph.outputs, found, strict=True)
+        stored = []
+        for (_, alias), index, value in outputs:
+            if alias >= 0:
+                stored.append((self.local[alias], value))
+                continue
+            node = plan.graph.nodes[index]
+            out.append(
+                value
+                if self.as_local
+                else _as_dtensor(value, self.mesh, node.placements, node.sizes)
+            )
+        for into, value in stored:
+            into.copy_(value)
+        return out
+
+
+def _as_dtensor(
+    local: torch.Tensor, mesh: DeviceMesh, placements: Placements, sizes: tuple[int, ...]
+) -> DTensor:
+    """The DTensor of a shard; its strides have the order of the shard's."""
+    order = sorted(range(len(sizes)), key=lambda d: (local.stride(d), -d))
+    stride, step = [0] * len(sizes), 1
+    for d in order:
+        stride[d] = step
+        step *= max(sizes[d], 1)
+    return DTensor.from_local(
+        local, mesh, placements, run_check=False, shape=torch.Size(sizes), stride=tuple(stride)
+    )
+
+
+def _run(plan: Plan, call: _Call) -> list[torch.Tensor]:
+    """Runs the pieces, begins collectives after them, and waits for those that a step reads."""
+    graph = plan.graph
+    values: dict[int, torch.Tensor] = {n: call.local[t] for t, n in graph.inputs.items()}
+    pending: dict[int, Pending] = {}
+    device = next((t.device for t in call.local.values()), torch.device(call.mesh.device_type))
+
+    def value(n: int) -> torch.Tensor:
+        if n not in values:
+            values[n] = pending.pop(n).wait()
+        return values[n]
+
+    for piece, local, dead in zip(plan.pieces, plan.local, plan.dead, strict=True):
+        if local:
+            tensors = [value(n) for n in piece.inputs]
+            numbers = [a.value if a.of is None else call.numbers[a.of] for a in local.arguments]
+            made = local.execute([*tensors, *numbers], None if tensors else device)
+            values.update(zip(piece.outputs, made, strict=True))
+        for n in piece.issued:
+            node = graph.nodes[n]
+            assert node.step
+            pending[n] = begin(node.step, value(node.operands[0]), plan.without(n), call.mesh)
+        for n in dead:
+            values.pop(n, None)
+    return [value(n) for n in graph.outputs]
+
+
+def _check(records: dict[str, Any], at: int, x: torch.Tensor, shape: tuple[int, ...]) -> None:
+    record = records["tensors"][at]
+    if x.dtype != torch_dtype(record["dtype"]):
+        raise DTypeError(
+            f"execute(): T{at}: expected {record['dtype'].torch_name}, got {x.dtype}",
+            rule="argument-dtype",
+        )
+    fixed = _fixed_sizes(records, at)
+    if len(fixed) != len(shape):
+        raise ShapeError(
+            f"execute(): T{at}: expected {len(fixed)} dims, got {list(shape)}", rule="argument-rank"
+        )
+    if not all(wanted in (-1, n) for wanted, n in zip(fixed, shape, strict=True)):
+        raise ShapeError(
+            f"execute(): T{at}: expected sizes {fixed} (-1: any), got {list(shape)} over all "
+            "ranks",
+            rule="argument-size",
+        )
+
+
+def _fixed_sizes(records: dict[str, Any], at: int) -> list[int]:
+    scalars = records["scalars"]
+    shape = records["tensors"][at]["shape"]
+    return [scalars[s][2] if scalars[s][0] == "constant" else -1 for s in shape]
+
+
+def _device_type(inputs: Sequence[Any]) -> str:
+    return next((x.device.type for x in inputs if isinstance(x, torch.Tensor)), "cpu")
+
+
+def _steering(records: dict[str, Any]) -> list[int]:
+    """Scalar inputs on which sizes and attributes depend; each of their values has a plan."""
+    scalars = records["scalars"]
+    asked: set[int] = set()
+    for record in records["tensors"]:
+        asked.update(record["shape"])
+        asked.update(record.get("given", {}).values())
+        for name in (*record.get("scalar_fields", ()), "before", "after"):
+            places = record.get(name, [])
+            asked.update(places if isinstance(places, list) else [places])
+    found = set()
+    for at in reversed(range(len(scalars))):
+        if at in asked:
+            kind, _, *rest = scalars[at]
+            if kind == "input":
+                found.add(rest[0])
+            elif kind == "apply":
+                asked.update(rest[-1])
+            elif kind == "cast":
+                asked.add(rest[0])
+    return sorted(found)
+
