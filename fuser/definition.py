@@ -405,10 +405,10 @@ class FusionDefinition(LegacyDefinition):
             keep_repro(repr(self), inputs, error)
             raise
         except TYPE_FAULTS as error:
-            if getattr(error, "rule", "") == "argument-tensor":
-                if sharded := self._run_sharded(inputs):
-                    self._run = sharded
-                    return sharded(inputs, device, plan_fields(plan, schedules))
+            sharded = self._run_sharded(inputs, error)
+            if sharded is not None:
+                self._run = sharded
+                return sharded(inputs, device, plan_fields(plan, schedules))
             given = locals()
             blame(FusionDefinition.execute, "execute", error, lambda _: given)
             raise

@@ -43,6 +43,9 @@ def explain(
     definition. Bytes count whole tensors, even if a step reads only a slice. The inputs may be
     passed as one list, as in execute().
 
+    For DTensors, and for a definition with placements, returns a ShardedExplanation: the local
+    definitions, the collectives between them and the reason of each collective.
+
     For a model, returns the ModelReport of a run of torch.compile(target, backend="fuser"),
     including the backward pass if a result requires gradients. It lists ops by region, ops left to
     torch with reasons, and the Explanation of each region.
@@ -61,4 +64,9 @@ def explain(
 
         named |= {} if device is None else {"device": device}
         return explain_model(target, *inputs, measured=measured, **named)
-    return explain_definition(target, arguments_of(inputs), device, measured)
+    given = arguments_of(inputs)
+    if target._is_sharded(given):
+        from fuser.multidevice.explain import explain_sharded
+
+        return explain_sharded(target, given)
+    return explain_definition(target, given, device, measured)

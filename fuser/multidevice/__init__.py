@@ -3,8 +3,14 @@
 DeviceMesh and Communicator have nvFuser's names; a torch DeviceMesh serves as well.
 """
 
+import weakref
 from importlib import import_module
 from typing import Any
+
+from fuser._core import Builder
+
+# Definitions with a tensor on a mesh.
+ON_MESHES: weakref.WeakSet[Builder] = weakref.WeakSet()
 
 _MODULES = {
     "Communicator": "mesh",
@@ -14,7 +20,7 @@ _MODULES = {
     "set_placements": "placements",
 }
 
-__all__ = [*_MODULES]  # noqa: PLE0604
+__all__ = [*_MODULES]
 
 
 def __getattr__(name: str) -> Any:

@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import Partial
 
-from fuser.multidevice.shards import Transition, chunk
+from fuser.multidevice.shards import Transition, axis_of, chunk
 
 _OPS = torch.ops._c10d_functional
 _REDUCERS: dict[str, Callable[..., torch.Tensor]] = {
@@ -42,11 +43,9 @@ class Pending:
         return self.finish(_OPS.wait_tensor(self.result))
 
 
-def begin(
-    step: Transition, x: torch.Tensor, sizes: tuple[int, ...], mesh: DeviceMesh
-) -> Pending:
-    """Begins a collective on this rank's shard `x`. `sizes` are those of the shard if dim `step.dim`
-    of the mesh did not divide it.
+def begin(step: Transition, x: torch.Tensor, sizes: tuple[int, ...], mesh: DeviceMesh) -> Pending:
+    """Begins a collective on this rank's shard `x`. `sizes` are those of the shard if it were whole
+    along dim `step.dim` of the mesh.
     """
     group = mesh.get_group(step.dim).group_name
     parts, index = mesh.size(step.dim), mesh.get_local_rank(step.dim)
@@ -67,12 +66,15 @@ def _padded(x: torch.Tensor, axis: int, size: int) -> torch.Tensor:
 
 def _as_bytes(x: torch.Tensor) -> torch.Tensor:
     """[rows, bytes] of a tensor: collectives that only move data take any type."""
-    rows = x.contiguous()
-    return rows.reshape(x.shape[0], math.prod(x.shape[1:])).view(torch.uint8)
+    columns = math.prod(x.shape[1:])
+    # A contiguous tensor may have any stride along an axis of size 1, which view() refuses.
+    rows = x.contiguous().as_strided((x.shape[0], columns), (columns, 1))
+    return rows.view(torch.uint8)
 
 
 def _from_bytes(data: torch.Tensor, like: torch.Tensor, rows: int) -> torch.Tensor:
-    return data.view(like.dtype).reshape(rows, *like.shape[1:])
+    shape = (rows, *like.shape[1:])
+    return data.view(like.dtype).reshape(shape) if data.numel() else like.new_empty(shape)
 
 
 def _gathered(x: torch.Tensor, group: str, parts: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -84,7 +86,7 @@ def _gathered(x: torch.Tensor, group: str, parts: int) -> tuple[torch.Tensor, to
 def _all_gather(
     step: Transition, x: torch.Tensor, sizes: Any, group: str, parts: int, index: int
 ) -> Pending:
-    axis = step.source.dim  # type: ignore[attr-defined]
+    axis = axis_of(step.source)
     size = sizes[axis]
     full = -(-size // parts)
     first = _padded(x, axis, full).movedim(axis, 0)
@@ -99,7 +101,8 @@ def _all_gather(
 def _all_reduce(
     step: Transition, x: torch.Tensor, sizes: Any, group: str, parts: int, index: int
 ) -> Pending:
-    op = step.source.reduce_op  # type: ignore[attr-defined]
+    assert isinstance(step.source, Partial)
+    op = step.source.reduce_op
     if op == "sum" and x.is_complex():
         data = torch.view_as_real(x.contiguous())
         return Pending(_OPS.all_reduce(data, op, group), data, torch.view_as_complex)
@@ -118,7 +121,7 @@ def _all_reduce(
 def _reduce_scatter(
     step: Transition, x: torch.Tensor, sizes: Any, group: str, parts: int, index: int
 ) -> Pending:
-    axis = step.target.dim  # type: ignore[attr-defined]
+    axis = axis_of(step.target)
     mine, _ = chunk(sizes[axis], parts, index)
     full = -(-sizes[axis] // parts)
     data = _padded(x, axis, parts * full).movedim(axis, 0).contiguous()
@@ -137,7 +140,7 @@ def _all_to_all(
     step: Transition, x: torch.Tensor, sizes: Any, group: str, parts: int, index: int
 ) -> Pending:
     """Each rank gives part r of axis `b` to rank r, and gets that part of all of axis `a`."""
-    a, b = step.source.dim, step.target.dim  # type: ignore[attr-defined]
+    a, b = axis_of(step.source), axis_of(step.target)
     rows, columns = -(-sizes[a] // parts), -(-sizes[b] // parts)
     mine, _ = chunk(sizes[b], parts, index)
     sent = _padded(_padded(x, a, rows), b, parts * columns).movedim((b, a), (0, 1)).contiguous()

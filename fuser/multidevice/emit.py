@@ -9,6 +9,7 @@ from typing import Any
 from fuser import _core
 from fuser._core import DataType, Scalar, Tensor
 from fuser.multidevice.shards import Placements, is_shard, shard
+from fuser.ops import Ops
 from fuser.ops.op_table import NUMBERS
 
 
@@ -64,8 +65,7 @@ class Emitter:
         return self._values[argument]
 
     def number(self, value: int) -> Scalar:
-        """An integer that may differ between ranks and sizes; all ranks share the text of kernels.
-        """
+        """An integer as an argument, so that ranks and sizes share the text of kernels."""
         return self.argument(Argument(DataType.Int, value=value))
 
     def scalar(self, place: int) -> Any:
@@ -143,12 +143,12 @@ class LocalOp:
         placed = self.placements if operand is None else self.operand_placements[operand]
         return any(is_shard(p, axis) for p in placed)
 
-    def local_sizes(self, to: Emitter, places: Sequence[int], first: int = 0) -> list[Any]:
-        """Sizes of axes of the result from `first` on, given as scalars of the definition."""
+    def local_sizes(self, to: Emitter, places: Sequence[int]) -> list[Any]:
+        """Sizes of the result, given as scalars of the definition."""
         local = self.place.sizes(self.sizes, self.placements)
         return [
-            to.number(local[first + i]) if self.is_divided(first + i) else to.scalar(place)
-            for i, place in enumerate(places)
+            to.number(local[d]) if self.is_divided(d) else to.scalar(place)
+            for d, place in enumerate(places)
         ]
 
 
@@ -197,7 +197,8 @@ def _take_along_axis(op: LocalOp, to: Emitter, tensors: Sequence[Tensor]) -> Ten
     count = op.place.sizes(op.operand_sizes[0], op.operand_placements[0])[dim]
     counted = to.pointwise("add", index, to.number(size))
     index = to.pointwise("where", to.pointwise("lt", index, 0), counted, index)
-    index = to.pointwise("sub", to.pointwise("clamp", index, 0, to.number(size - 1)), to.number(first))
+    index = to.pointwise("clamp", index, 0, to.number(size - 1))
+    index = to.pointwise("sub", index, to.number(first))
     inside = to.pointwise(
         "bitwise_and", to.pointwise("ge", index, 0), to.pointwise("lt", index, to.number(count))
     )
@@ -224,38 +225,21 @@ def _library(op: LocalOp, to: Emitter, tensors: Sequence[Tensor]) -> Tensor:
     return _core.library(to.builder, record["op"], list(tensors), ordered)
 
 
-def _slice(op: LocalOp, to: Emitter, tensors: Sequence[Tensor]) -> Tensor:
-    record, x = op.record, tensors[0]
-    starts, ends, strides = (
-        [to.scalar(place) if isinstance(place, int) else place for place in record[name]]
-        if name in record["scalar_fields"]
-        else list(record[name])
-        for name in record["fields"]
-    )
-    for d in range(x.ndim):
-        if op.is_divided(d):  # the whole axis
-            starts[d], ends[d], strides[d] = 0, x.size(d), 1
-    return _core.movement(to.builder, "slice", x, starts, ends, strides)
-
-
 def _movement(op: LocalOp, to: Emitter, tensors: Sequence[Tensor]) -> Tensor:
     record = op.record
     given = [record[name] for name in record["fields"]]
     match record["kind"]:
         case "Expand":
             given = [op.local_sizes(to, record["shape"])]
-        case "SplitDim":
-            given[1] = op.local_sizes(to, record["sizes"], record["dim"])
-        case "MergeDims":
-            (given[1],) = op.local_sizes(to, [record["size"]], record["dim"])
-        case _:
-            for i, name in enumerate(record["fields"]):
-                if name in record["scalar_fields"]:
-                    places = given[i]
-                    many = isinstance(places, list)
-                    found = [to.scalar(p) for p in (places if many else [places])]
-                    given[i] = found if many else found[0]
+        case "Slice":
+            given[:2] = ([to.scalar(place) for place in places] for places in given[:2])
+            for d in filter(op.is_divided, range(tensors[0].ndim)):  # a whole axis
+                given[0][d], given[1][d] = 0, tensors[0].size(d)
     return _core.movement(to.builder, record["op"], tensors[0], *given)
+
+
+def _reshape(op: LocalOp, to: Emitter, tensors: Sequence[Tensor]) -> Tensor:
+    return Ops(to.builder).reshape(tensors[0], op.local_sizes(to, op.record["shape"]))
 
 
 _EMIT: dict[str, Callable[[LocalOp, Emitter, Sequence[Tensor]], Tensor]] = {
@@ -269,5 +253,5 @@ _EMIT: dict[str, Callable[[LocalOp, Emitter, Sequence[Tensor]], Tensor]] = {
     "Pad": _pad,
     "Cat": _cat,
     "Library": _library,
-    "Slice": _slice,
+    "Reshape": _reshape,
 }

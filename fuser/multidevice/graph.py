@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from fuser._core import DataType, Tensor
 from fuser.multidevice.emit import Emit, Emitter, Place
-from fuser.multidevice.shards import Placements, Transition, shard, transitions
+from fuser.multidevice.shards import Placements, Transition, axis_of, shard, transitions
 
 # Kinds of ops that are computed once, in one piece. Others are cheap enough to repeat.
 HEAVY = ("Reduction", "Library")
@@ -107,7 +106,7 @@ class Graph:
     def _slice(self, index: int, step: Transition) -> Emit:
         """This rank's part of a tensor that all ranks of the dim have."""
         node = self.nodes[index]
-        axis = step.target.dim  # type: ignore[attr-defined]
+        axis = axis_of(step.target)
         placed = list(node.placements)
         placed[step.dim] = step.target
         offset = self.place.offset(node.sizes, tuple(placed), axis)

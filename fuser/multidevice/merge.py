@@ -1,128 +1,68 @@
-"""Reductions without a collective of their own: partial results are gathered and merged."""
+"""argmax and argmin along a divided axis: partial results are gathered and merged."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Any
+
+from torch.distributed.tensor import Shard
 
 from fuser import _core
 from fuser._core import DataType, Tensor
 from fuser.multidevice.emit import Emit, Emitter, LocalOp
 from fuser.multidevice.graph import Graph
-from fuser.multidevice.shards import REPLICATE, Placements, is_shard
-from torch.distributed.tensor import Shard
+from fuser.multidevice.shards import REPLICATE, Placements, axis_of, is_shard
 
 
-def merged(
-    graph: Graph, sizes: Any, op: LocalOp, operand: int, dim: int, results: Sequence[int]
-) -> list[int]:
-    """Nodes of the results of a reduction whose reduced axis is divided by dim `dim` of the mesh.
-
-    Each rank reduces its shard. The partial results of all ranks, stacked on a new first axis,
-    are gathered and reduced: argmax and argmin by the value, of equal ones the first; welford by
-    the mean of means and the spread between them, which is exact where sums of squares cancel.
+def merged(graph: Graph, op: LocalOp, operand: int, dim: int, results: Sequence[int]) -> list[int]:
+    """Nodes of the value and the position of an extreme along an axis that dim `dim` of the mesh
+    divides. Each rank finds its own; those of all ranks are stacked on a new first axis, and the
+    first extreme of them wins, as along a whole axis.
     """
-    stacked = _stacked(graph, op, operand, dim)
-    tensor = results[0]
-    kept, placed = op.sizes, op.placements
-    if op.record["op"] == "welford":
-        found = _welford(graph, op, stacked)
-    else:
-        found = _extreme(graph, op, stacked)
-    dtypes = [graph.nodes[i].dtype for i in stacked]
-    out = []
-    for i, t in enumerate(results):
-        emit, owner, operands = found[i]
-        node = graph.add(
-            *(tensor if t < 0 else t, operands, kept, placed, dtypes[i], emit),
-            weight=1,
-            owner=owner,
-        )
-        out.append(node)
-    return out
-
-
-def _stacked(graph: Graph, op: LocalOp, operand: int, dim: int) -> list[int]:
-    """The results of this rank's shard, gathered from all ranks: [ranks, ...]."""
-    record, place = op.record, op.place
-    kept, placed = op.sizes, op.placements
-    tensor, compute = record["id"], record["dtype"]
-    axis = record["dims"][0]
-    first = place.offset(op.operand_sizes[0], op.operand_placements[0], axis)
-    dtypes = [compute] * 3 if record["op"] == "welford" else [compute, DataType.Int]
-    raw = graph.add(tensor, [operand], kept, placed, compute, op, weight=1)
-    up = [Shard(p.dim + 1) if is_shard(p) else p for p in placed]  # type: ignore[attr-defined]
-    apart: Placements = (*up[:dim], Shard(0), *up[dim + 1 :])
-    gathered: Placements = (*up[:dim], REPLICATE, *up[dim + 1 :])
-    found = []
-    for i, dtype in enumerate(dtypes):
-        node = raw
-        if i:
-            node = graph.add(
-                *(tensor, [raw], kept, placed, dtype, _result(i)), weight=1, owner=raw
-            )
-        shift = first if dtype == DataType.Int else 0
-        node = graph.add(
-            *(tensor, [node], (place.mesh[dim], *kept), apart, dtype, _unsqueezed(shift))
-        )
-        found.append(graph.moved(node, gathered, f"{record['op']} merges the ranks' results"))
-    return found
-
-
-def _result(index: int) -> Emit:
-    return lambda to, tensors: _core.result(to.builder, tensors[0], index)
-
-
-def _unsqueezed(shift: int) -> Emit:
-    """A new first axis; positions of a shard become positions of the whole."""
-
-    def emit(to: Emitter, tensors: Sequence[Tensor]) -> Tensor:
-        x = tensors[0]
-        if x.dtype() == DataType.Int:
-            x = to.pointwise("add", x, to.number(shift))
-        return to.unsqueeze(x)
-
-    return emit
-
-
-Found = list[tuple[Emit, int | None, list[int]]]
-
-
-def _extreme(graph: Graph, op: LocalOp, stacked: Sequence[int]) -> Found:
-    values, positions = stacked
-    name = op.record["op"]
+    name, values_type = op.record["op"], op.record["dtype"]
+    values, positions = _stacked(graph, op, operand, dim)
 
     def value(to: Emitter, tensors: Sequence[Tensor]) -> Tensor:
         return _core.reduce(to.builder, name, tensors[0], [0], False)
 
     def position(to: Emitter, tensors: Sequence[Tensor]) -> Tensor:
-        best = _core.reduce(to.builder, name, tensors[0], [0], False)
-        rank = to.unsqueeze(_core.result(to.builder, best, 1))
+        rank = to.unsqueeze(_core.result(to.builder, value(to, tensors), 1))
         return to.squeeze(_core.take_along_axis(to.builder, tensors[1], rank, 0, True))
 
-    return [(value, None, [values]), (position, None, [values, positions])]
+    kept, placed = op.sizes, op.placements
+    first = graph.add(results[0], [values], kept, placed, values_type, value, weight=1)
+    if len(results) == 1:
+        return [first]
+    both = [values, positions]
+    return [first, graph.add(results[1], both, kept, placed, DataType.Int, position, weight=1)]
 
 
-def _welford(graph: Graph, op: LocalOp, stacked: Sequence[int]) -> Found:
-    dtype = op.record["dtype"]
-    total = math.prod(op.operand_sizes[0][d] for d in op.record["dims"])
+def _stacked(graph: Graph, op: LocalOp, operand: int, dim: int) -> list[int]:
+    """Values and positions in the whole axis of all ranks: [ranks, ...]."""
+    record, place, kept, placed = op.record, op.place, op.sizes, op.placements
+    tensor, (axis,) = record["id"], record["dims"]
+    first = place.offset(op.operand_sizes[0], op.operand_placements[0], axis)
+    raw = graph.add(tensor, [operand], kept, placed, record["dtype"], op, weight=1)
+    where = graph.add(*(tensor, [raw], kept, placed, DataType.Int, _second), weight=1, owner=raw)
+    up = [Shard(axis_of(p) + 1) if is_shard(p) else p for p in placed]
+    apart: Placements = (*up[:dim], Shard(0), *up[dim + 1 :])
+    gathered: Placements = (*up[:dim], REPLICATE, *up[dim + 1 :])
+    found = []
+    for node, dtype, shift in ((raw, record["dtype"], None), (where, DataType.Int, first)):
+        stacked = (place.mesh[dim], *kept)
+        node = graph.add(tensor, [node], stacked, apart, dtype, _on_top(shift))
+        found.append(graph.moved(node, gathered, f"{record['op']} merges those of all ranks"))
+    return found
 
-    def summed(to: Emitter, x: Tensor) -> Tensor:
-        return _core.reduce(to.builder, "sum", x, [0], False)
 
-    def mean(to: Emitter, tensors: Sequence[Tensor]) -> Tensor:
-        weighted = summed(to, to.pointwise("mul", tensors[0], tensors[2]))
-        count = _core.cast(to.builder, to.number(total), dtype)
-        found: Tensor = to.pointwise("truediv", weighted, count)
-        return found
+def _second(to: Emitter, tensors: Sequence[Tensor]) -> Tensor:
+    return _core.result(to.builder, tensors[0], 1)
 
-    def spread(to: Emitter, tensors: Sequence[Tensor]) -> Tensor:
-        apart = to.pointwise("sub", tensors[0], to.unsqueeze(mean(to, tensors)))
-        between = to.pointwise("mul", tensors[2], to.pointwise("mul", apart, apart))
-        return summed(to, to.pointwise("add", tensors[1], between))
 
-    def count(to: Emitter, tensors: Sequence[Tensor]) -> Tensor:
-        return summed(to, tensors[2])
+def _on_top(shift: int | None) -> Emit:
+    """A new first axis; positions in a shard become positions in the whole axis."""
 
-    return [(emit, None, list(stacked)) for emit in (mean, spread, count)]
+    def emit(to: Emitter, tensors: Sequence[Tensor]) -> Tensor:
+        x = tensors[0]
+        return to.unsqueeze(to.pointwise("add", x, to.number(shift)) if shift is not None else x)
+
+    return emit

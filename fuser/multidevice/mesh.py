@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from enum import Enum
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 import torch.distributed
@@ -50,12 +50,12 @@ class DeviceMesh:
         return f"DeviceMesh({self.ranks.tolist()})"
 
 
-Mesh = DeviceMesh | torch.distributed.device_mesh.DeviceMesh
+Mesh: TypeAlias = DeviceMesh | torch.distributed.device_mesh.DeviceMesh
 
 
 def as_mesh(mesh: Any) -> Mesh:
     """The mesh. Raises UserError `sharded-mesh-1` for another value."""
-    if not isinstance(mesh, Mesh):
+    if not isinstance(mesh, DeviceMesh | torch.distributed.device_mesh.DeviceMesh):
         raise UserError(
             f"set_device_mesh(): expected a DeviceMesh, got {mesh!r:.80}\n"
             "  hint: torch.distributed.device_mesh.init_device_mesh, or "

@@ -54,7 +54,7 @@ def set_placements(tensor: Tensor, mesh: Any, placements: Sequence[Any]) -> None
     view_of(tensor).placements = placed
 
 
-def annotations(builder: Builder) -> tuple[Mesh | None, dict[int, Placements]]:
+def placed_tensors(builder: Builder) -> tuple[Mesh | None, dict[int, Placements]]:
     """The mesh of a definition, and the placements of the tensors that have the mesh. Raises
     UserError `sharded-mesh-2` for two meshes.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from torch.distributed.tensor.placement_types import Placement
@@ -17,9 +17,10 @@ from fuser.multidevice.rules import Op, Signature, signatures
 from fuser.multidevice.shards import (
     REPLICATE,
     Placements,
+    axis_of,
     chunk,
+    describe,
     is_shard,
-    parts_of,
 )
 
 # Cost of starting a collective, in bytes that move in that time.
@@ -51,6 +52,26 @@ def operands_of(record: dict[str, Any]) -> list[int]:
     return list(record["operands"])
 
 
+def joined_reshapes(
+    records: Sequence[dict[str, Any]], kept: Collection[int]
+) -> list[dict[str, Any]]:
+    """The records with splits and merges of dims as kind "Reshape". A chain of them is one: it may
+    merge an axis on its way that it keeps in the end. Tensors in `kept` end a chain.
+    """
+    users = Counter(t for record in records for t in set(record["operands"]))
+    sources: dict[int, int] = {}  # operand of the chain that ends at a tensor
+    found = []
+    for record in records:
+        if record["kind"] in ("SplitDim", "MergeDims"):
+            arg = record["arg"]
+            inside = arg in sources and users[arg] == 1 and arg not in kept
+            sources[record["id"]] = sources[arg] if inside else arg
+            operands = [sources[record["id"]]]
+            record = record | {"kind": "Reshape", "arg": operands[0], "operands": operands}
+        found.append(record)
+    return found
+
+
 def propagate(
     sizes: Sizes,
     place: Place,
@@ -74,9 +95,9 @@ class _Propagation:
     ) -> None:
         self.sizes, self.place, self.given, self.annotated = sizes, place, given, annotated
         self.graph = Graph(place)
-        self.records = sizes.records["tensors"]
         self.versions: dict[int, dict[Placements, int]] = {}  # nodes of a tensor, the first natural
         outputs = [tensor for tensor, _ in sizes.records["outputs"]]
+        self.records = joined_reshapes(sizes.records["tensors"], {*outputs, *annotated})
         self.users = Counter(outputs)
         self.live = set(outputs)
         for record in reversed(self.records):
@@ -105,7 +126,7 @@ class _Propagation:
             tensor, [], self.sizes.shapes[tensor], self.given[tensor], record["dtype"]
         )
         self.graph.inputs[tensor] = node
-        self.versions[tensor] = {self.given[tensor]: node}
+        self.placed(tensor, node, self.given[tensor], "an axis of size 1 broadcasts")
 
     def output(self, tensor: int, asked: Placements | None) -> None:
         if asked is None:
@@ -129,11 +150,14 @@ class _Propagation:
 
     def computed(self, tensor: int, node: int) -> None:
         """Records the node of a tensor, moved if the definition says where the tensor is."""
-        self.versions[tensor] = {self.graph.nodes[node].placements: node}
-        if tensor in self.annotated:
-            target = self.annotated[tensor]
-            moved = self.graph.moved(node, target, "placed by the definition")
-            self.versions[tensor] = {target: moved}
+        wanted = self.annotated.get(tensor, self.graph.nodes[node].placements)
+        self.placed(tensor, node, wanted, "placed by the definition")
+
+    def placed(self, tensor: int, node: int, wanted: Placements, why: str) -> None:
+        """Moves a tensor to its natural placements, which divide no axis of size 1."""
+        sizes = self.sizes.shapes[tensor]
+        target = tuple(REPLICATE if is_shard(p) and sizes[axis_of(p)] <= 1 else p for p in wanted)
+        self.versions[tensor] = {target: self.graph.moved(node, target, why)}
 
     def bytes_of(self, tensor: int) -> int:
         dtype: DataType = self.records[tensor]["dtype"]
@@ -164,13 +188,12 @@ class _Propagation:
         shapes = tuple(self.sizes.shapes[t] for t in operands)
         merged = [j for j, signature in enumerate(chosen) if signature.merged]
         out = [
-            tuple(self.result_of(signature, i) for signature in chosen)
-            for i in range(len(results))
+            tuple(self.result_of(signature, i) for signature in chosen) for i in range(len(results))
         ]
         place = self.place
         local = LocalOp(record, place, shapes, tuple(placed), self.sizes.shapes[results[0]], out[0])
         if merged:
-            found = merge.merged(self.graph, self.sizes, local, nodes[0], merged[0], results)
+            found = merge.merged(self.graph, local, nodes[0], merged[0], results)
         else:
             found = self.emitted(local, nodes, results, out)
         for tensor, node in zip(results, found, strict=True):
@@ -226,7 +249,7 @@ class _Propagation:
         costs = [self.cost_of(op, s, operands, results, j) for s in [whole, *found]]
         best = [whole, *found][costs.index(min(costs))]
         changed = [
-            f"T{t} {_text(a)}"
+            f"T{t} {describe(a)}"
             for t, a, b in zip(operands, now, best.operands, strict=True)
             if a != b and a != REPLICATE
         ]
@@ -236,7 +259,11 @@ class _Propagation:
             all(a == b for a, b in zip(now, s.operands, strict=True) if a != REPLICATE)
             for s in found
         )
-        why = "moves fewest bytes so" if fits else f"has no rule for {', '.join(dict.fromkeys(changed))}"
+        why = (
+            "moves fewest bytes so"
+            if fits
+            else f"has no rule for {', '.join(dict.fromkeys(changed))}"
+        )
         return best, f"{op.name} {why}"
 
     def op_on(
@@ -287,14 +314,19 @@ class _Propagation:
         chosen: Sequence[Signature],
         j: int,
     ) -> bool:
-        if signature.merged and (len(op.record["dims"]) > 1 or any(s.merged for s in chosen)):
+        if signature.merged and any(s.merged for s in chosen):
             return False
         for i, (tensor, wanted) in enumerate(zip(operands, signature.operands, strict=True)):
             now = {version[j] for version in self.versions[tensor]}
-            if wanted.is_partial() and i not in signature.masked:
-                # A sum with several users is completed once, before them.
-                if wanted not in now or self.users[tensor] > 1:
-                    return False
+            if is_shard(wanted) and self.sizes.shapes[tensor][axis_of(wanted)] <= 1:
+                return False
+            # A sum with several users is completed once, before them.
+            is_ready = wanted in now and self.users[tensor] == 1
+            if wanted.is_partial() and i not in signature.masked and not is_ready:
+                return False
+        for size, made in zip(op.results, signature.results, strict=False):
+            if is_shard(made) and size[axis_of(made)] <= 1:
+                return False
         return True
 
     def cost_of(
@@ -322,7 +354,9 @@ class _Propagation:
             elif tensor >= 0 and signature.merged:
                 total += self.bytes_of(tensor) * parts + _START
         if op.record.get("op") in ("matmul", "linear", "baddbmm"):
-            summed = op.operands[1][-1 if op.record["op"] == "linear" else max(-2, -len(op.operands[1]))]
+            summed = op.operands[1][
+                -1 if op.record["op"] == "linear" else max(-2, -len(op.operands[1]))
+            ]
             divided = any(p != REPLICATE for p in signature.operands)
             flops = 2 * math.prod(op.results[0]) * summed / (parts if divided else 1)
             total += flops / _FLOPS_PER_BYTE
@@ -348,13 +382,3 @@ class _Propagation:
         if source.is_partial():  # a shard is not cheaper, because it may be gathered later
             return _START + 2 * share
         return _START + (share if target == REPLICATE else share / parts)
-
-
-def _text(placement: Placement) -> str:
-    """Replicate, Shard(0), Partial(sum)."""
-    if is_shard(placement):
-        return f"Shard({placement.dim})"  # type: ignore[attr-defined]
-    return f"Partial({placement.reduce_op})" if placement.is_partial() else "Replicate"  # type: ignore[attr-defined]
-
-
-__all__ = ["Sizes", "operands_of", "parts_of", "propagate"]

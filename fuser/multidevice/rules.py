@@ -7,6 +7,7 @@ rule lists.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from typing import Any
 from torch.distributed.tensor import Partial, Shard
 from torch.distributed.tensor.placement_types import Placement
 
-from fuser.multidevice.shards import REPLICATE
+from fuser.multidevice.shards import REPLICATE, axis_of
 
 SUM = Partial("sum")
 
@@ -179,30 +180,45 @@ def _expand(op: Op) -> Iterator[Signature]:
     yield Signature((SUM,), (SUM,))
 
 
-def _split_dim(op: Op) -> Iterator[Signature]:
-    dim, outer = op.record["dim"], op.results[0][op.record["dim"]]
-    axes = [(d, d + (d > dim)) for d in range(len(op.operands[0])) if d != dim]
-    if op.even(0, dim, outer):
-        axes.append((dim, dim))
-    elif outer == 1:
-        axes.append((dim, dim + 1))
+def _reshape(op: Op) -> Iterator[Signature]:
+    """Axes between which sizes factor alike; of several that become several, the outer ones, if
+    their shards are equal.
+    """
+    axes = []
+    for before, after in _factors(op.operands[0], op.results[0]):
+        a = next((d for d in before if op.operands[0][d] > 1), None)
+        b = next((d for d in after if op.results[0][d] > 1), None)
+        if a is None or b is None:
+            continue
+        whole = op.operands[0][a] == op.results[0][b]
+        if whole or (op.even(0, a, op.operands[0][a]) and op.even(0, a, op.results[0][b])):
+            axes.append((a, b))
     yield from _mapped(op, axes)
 
 
-def _merge_dims(op: Op) -> Iterator[Signature]:
-    dim, sizes = op.record["dim"], op.operands[0]
-    axes = [(d, d - (d > dim)) for d in range(len(sizes)) if d not in (dim, dim + 1)]
-    if op.even(0, dim, sizes[dim]):
-        axes.append((dim, dim))
-    elif sizes[dim] == 1:
-        axes.append((dim + 1, dim))
-    yield from _mapped(op, axes)
+def _factors(a: Sequence[int], b: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
+    """The shortest runs of axes of two shapes with equal products."""
+    i = j = 0
+    while i < len(a) and j < len(b):
+        left, right = [i], [j]
+        m, n = a[i], b[j]
+        while m != n and (i + 1 < len(a) if m < n else j + 1 < len(b)):
+            if m < n:
+                i += 1
+                left.append(i)
+                m *= a[i]
+            else:
+                j += 1
+                right.append(j)
+                n *= b[j]
+        if m == n:
+            yield left, right
+        i, j = i + 1, j + 1
 
 
 # ---- reductions
 
 _PARTIAL = {"sum": "sum", "prod": "product", "max": "max", "min": "min", "any": "max", "all": "min"}
-_MERGED = ("argmax", "argmin", "welford")
 
 
 def _reduction(op: Op) -> Iterator[Signature]:
@@ -217,11 +233,8 @@ def _reduction(op: Op) -> Iterator[Signature]:
             yield Signature((Shard(d),), (partial,))
         if name in ("sum", "max", "min"):
             yield Signature((partial,), (partial,))
-    elif name in _MERGED:
-        # Positions count along all reduced axes, so only the first of these can be divided.
-        for d in dims if name == "welford" else [min(dims)]:
-            if list(dims) == sorted(dims) and op.nonempty(0, d):
-                yield Signature((Shard(d),), (REPLICATE,) * count, merged=True)
+    elif name in ("argmax", "argmin") and len(dims) == 1 and op.nonempty(0, dims[0]):
+        yield Signature((Shard(dims[0]),), (REPLICATE,) * count, merged=True)
 
 
 # ---- indices
@@ -287,6 +300,14 @@ def product_labels(op: Op) -> tuple[list[str], str]:
     return [before[0] + left, before[1] + right], result
 
 
+def flops_of(op: Op) -> int:
+    """Multiplications and additions of a matrix product; 0 of another op."""
+    if _LIBRARY.get(op.record.get("op", "")) is not _product:
+        return 0
+    operands, _ = product_labels(op)
+    return 2 * math.prod(op.results[0]) * op.operands[1][operands[1].index("k")]
+
+
 def _product(op: Op) -> Iterator[Signature]:
     operands, result = product_labels(op)
     yield from _labelled(op, operands, [result])
@@ -316,7 +337,7 @@ def _attention(op: Op) -> Iterator[Signature]:
     grouped = query[1] != key[1]
     operands = ["abrx", "absx", "abst", "abrs"][: len(op.operands)]
     for signature in _labelled(op, operands, ["abrt", "abr", "", ""]):
-        axis = signature.results[0].dim  # type: ignore[attr-defined]
+        axis = axis_of(signature.results[0])
         if axis == 0 or (axis == 1 and not grouped) or (axis == 2 and rows):
             yield signature
 
@@ -363,9 +384,7 @@ _LIBRARY: dict[str, Callable[[Op], Iterator[Signature]]] = {
     **dict.fromkeys(("matmul", "linear", "baddbmm"), _product),
     "sdpfa_fwd": _attention,
     "sdpfa_bwd": _attention_backward,
-    **dict.fromkeys(
-        ("topk", "sort", "argsort", "cumsum", "cumprod", "cummax", "cummin"), _along
-    ),
+    **dict.fromkeys(("topk", "sort", "argsort", "cumsum", "cumprod", "cummax", "cummin"), _along),
     "scatter": _scatter,
     "index_put_accumulate": _index_put,
 }
@@ -384,8 +403,7 @@ _RULES: dict[str, Callable[[Op], Iterator[Signature]]] = {
     **dict.fromkeys(("StrideOrder", "Flip", "Unfold", "Cat"), _stay),
     **dict.fromkeys(("Slice", "Pad"), _resize),
     "Expand": _expand,
-    "SplitDim": _split_dim,
-    "MergeDims": _merge_dims,
+    "Reshape": _reshape,
     "Reduction": _reduction,
     "TakeAlongAxis": _take_along_axis,
     "Library": _library,

@@ -17,7 +17,7 @@ from fuser.fusion import Fusion
 from fuser.multidevice import mesh
 from fuser.multidevice.collectives import Pending, agreed, begin
 from fuser.multidevice.emit import Place
-from fuser.multidevice.placements import annotations, checked_placements
+from fuser.multidevice.placements import checked_placements, placed_tensors
 from fuser.multidevice.plan import Plan, make_plan
 from fuser.multidevice.propagate import Sizes
 from fuser.multidevice.shards import REPLICATE, Placements, parts_of
@@ -58,7 +58,7 @@ def executor_of(fd: FusionDefinition) -> ShardedExecutor:
         fd.validate_definition()
         fusion = fd.fusion
         fusion.builder.seal()
-        found = fd._sharded = ShardedExecutor(fusion, *annotations(fusion.builder))
+        found = fd._sharded = ShardedExecutor(fusion, *placed_tensors(fusion.builder))
     return found
 
 
@@ -68,7 +68,7 @@ def run_of(fd: FusionDefinition, whole: Callable[..., Any] | None) -> Callable[.
     """
 
     def execute(inputs: Sequence[Any], device: Any = None, plan: Any = None) -> Any:
-        if whole and not has_dtensors(inputs):
+        if whole and not fd._is_sharded(inputs):
             return whole(inputs, device) if plan is None else whole(inputs, device, plan)
         if plan is not None:
             raise UserError(
@@ -79,11 +79,6 @@ def run_of(fd: FusionDefinition, whole: Callable[..., Any] | None) -> Callable[.
         return executor_of(fd).execute(inputs, device)
 
     return execute
-
-
-def has_dtensors(inputs: Sequence[Any]) -> bool:
-    """True if a DTensor is among the inputs."""
-    return any(isinstance(x, DTensor) for x in inputs)
 
 
 class ShardedExecutor:
@@ -115,6 +110,10 @@ class ShardedExecutor:
         with torch.no_grad():
             return call.results(plan, _run(plan, call))
 
+    def plan_for(self, inputs: Sequence[Any]) -> Plan:
+        """The plan of a call with these inputs."""
+        return self.plan(_Call(self, inputs, None))
+
     def plan(self, call: _Call) -> Plan:
         """The plan of a call; made at the first call of its sizes and placements."""
         numbers = tuple(call.numbers[i] for i in self._steering)
@@ -127,11 +126,10 @@ class ShardedExecutor:
         return found
 
     def _made(self, call: _Call) -> Plan:
-        empty = {
-            t: torch.empty(call.shapes[t], dtype=call.local[t].dtype, device="meta")
-            for t in self.inputs
-        }
-        shapes, number = sizes_of(self.records, empty, call.numbers)
+        bound: dict[tuple[bool, int], Any] = {(False, i): n for i, n in call.numbers.items()}
+        for t, shape in call.shapes.items():
+            bound[True, t] = torch.empty(shape, dtype=call.local[t].dtype, device="meta")
+        shapes, number = sizes_of(self.records, bound)
         coordinate = call.mesh.get_coordinate()
         if coordinate is None:
             raise UserError(
@@ -179,8 +177,8 @@ class _Call:
                 self._take(i, at, x)
         if self.mesh is None:
             raise UserError(
-                "execute_with_dtensors(): expected a DTensor among the inputs, or a definition with "
-                "a mesh\n  hint: distribute_tensor(x, mesh, [Replicate()]), or "
+                "execute_with_dtensors(): expected a DTensor among the inputs, or a mesh of the "
+                "definition\n  hint: distribute_tensor(x, mesh, [Replicate()]), or "
                 "fuser.multidevice.set_placements(tensor, mesh, placements)",
                 rule="sharded-mesh-3",
             )
@@ -344,8 +342,7 @@ def _check(records: dict[str, Any], at: int, x: torch.Tensor, shape: tuple[int, 
         )
     if not all(wanted in (-1, n) for wanted, n in zip(fixed, shape, strict=True)):
         raise ShapeError(
-            f"execute(): T{at}: expected sizes {fixed} (-1: any), got {list(shape)} over all "
-            "ranks",
+            f"execute(): T{at}: expected sizes {fixed} (-1: any), got {list(shape)} over all ranks",
             rule="argument-size",
         )
 
@@ -381,4 +378,3 @@ def _steering(records: dict[str, Any]) -> list[int]:
             elif kind == "cast":
                 asked.add(rest[0])
     return sorted(found)
-

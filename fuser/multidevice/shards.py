@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from torch.distributed.tensor import Replicate, Shard
+from torch.distributed.tensor import Partial, Replicate, Shard
 from torch.distributed.tensor.placement_types import Placement
 
 Placements = tuple[Placement, ...]  # one per dim of the mesh
@@ -16,6 +16,19 @@ REPLICATE = Replicate()
 def is_shard(placement: Placement, axis: int | None = None) -> bool:
     """True for Shard(axis), or for a Shard of any axis."""
     return isinstance(placement, Shard) and axis in (None, placement.dim)
+
+
+def axis_of(placement: Placement) -> int:
+    """The axis of a Shard."""
+    assert isinstance(placement, Shard)
+    return placement.dim
+
+
+def describe(placement: Placement) -> str:
+    """Replicate, Shard(0), Partial(sum)."""
+    if isinstance(placement, Shard):
+        return f"Shard({placement.dim})"
+    return f"Partial({placement.reduce_op})" if isinstance(placement, Partial) else "Replicate"
 
 
 def chunk(size: int, parts: int, index: int) -> tuple[int, int]:
@@ -105,9 +118,7 @@ def _innermost(current: Sequence[Placement], target: Placements, j: int) -> bool
     """True if dim j of the mesh can enter its target shard at once: no later dim divides that axis,
     and no earlier one begins or ceases to.
     """
-    entered = target[j]
-    assert isinstance(entered, Shard)
-    axis = entered.dim
+    axis = axis_of(target[j])
     return not any(is_shard(p, axis) for p in current[j + 1 :]) and all(
         is_shard(current[i], axis) == is_shard(target[i], axis) for i in range(j)
     )

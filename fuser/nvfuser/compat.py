@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 import re
+import sys
 import tempfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,7 @@ from fuser.arguments import checked
 from fuser.cache import FusionCache, FusionExecutorCache, options_being
 from fuser.errors import UserError
 from fuser.layout import compute_tensor_descriptor
+from fuser.multidevice import ON_MESHES
 from fuser.nvfuser import tensor_methods as tensor_methods
 from fuser.nvfuser.absent import ONE_SCHEDULE, refuse
 from fuser.nvfuser.serialization import define_again
@@ -120,14 +122,23 @@ class LegacyDefinition:
         if self._overrides("multidevice_schedule") and not self._placed:
             self._placed = True
             self.multidevice_schedule()
-        return self.fusion.builder in tensor_methods.ON_MESHES
+        return self.fusion.builder in ON_MESHES
 
-    def _run_sharded(self, inputs: Sequence[Any]) -> Callable[..., Any] | None:
-        """Executor.execute for calls with DTensors; None if `inputs` have none."""
-        from fuser.multidevice.run import has_dtensors, run_of
+    def _run_sharded(self, inputs: Sequence[Any], error: Exception) -> Callable[..., Any] | None:
+        """Executor.execute for calls with DTensors; None if `error` is about something else."""
+        if getattr(error, "rule", "") != "argument-tensor" or not self._is_sharded(inputs):
+            return None
+        from fuser.multidevice.run import run_of
 
-        fd = cast("FusionDefinition", self)
-        return run_of(fd, self.fec.executor.execute) if has_dtensors(inputs) else None
+        return run_of(cast("FusionDefinition", self), self.fec.executor.execute)
+
+    def _is_sharded(self, inputs: Sequence[Any]) -> bool:
+        """True if a run on these inputs is one on a mesh."""
+        if self._has_mesh():
+            return True
+        # Only a program that imported DTensor has one.
+        tensor = sys.modules.get("torch.distributed.tensor")
+        return tensor is not None and any(isinstance(x, tensor.DTensor) for x in inputs)
 
     def _schedule_on(self, inputs: Sequence[Any], device: Any, overridden: bool) -> Any:
         """The Prepared schedule() on these inputs; None without one."""

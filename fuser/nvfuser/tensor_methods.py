@@ -5,12 +5,10 @@ The modules behind them are imported by the first call, since few programs sched
 
 from __future__ import annotations
 
-import weakref
-
 from collections.abc import Callable
 from typing import Any
 
-from fuser._core import Builder, Tensor
+from fuser._core import Tensor
 
 METHODS = (
     *("axis", "cache_after", "cache_before", "cache_fork", "domain", "get_logical_domain"),
@@ -19,8 +17,6 @@ METHODS = (
     *("set_allocation_domain", "set_device_mesh", "set_memory_type", "split", "swizzle"),
     "swizzle1d",
 )
-# Definitions with a tensor on a mesh of devices.
-ON_MESHES: weakref.WeakSet[Builder] = weakref.WeakSet()
 
 
 def _method(name: str) -> Callable[..., Any]:

@@ -55,7 +55,7 @@ def distributed(x: torch.Tensor, mesh: DeviceMesh, placements: Sequence[Any]) ->
     for p, parts, index in zip(placements, mesh.shape, coordinate, strict=True):
         if p.is_partial("sum"):  # shares 1, 2, ... and the rest
             shares = parts * (parts + 1) // 2
-            local = local * ((index + 1) / shares)
+            local = local / shares * (index + 1)
     return DTensor.from_local(
         local, mesh, placements, run_check=False, shape=x.shape, stride=x.stride()
     )

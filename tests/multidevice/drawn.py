@@ -29,9 +29,7 @@ class Drawn:
         for _ in range(count):
             own = [1 if self.rng.random() < 0.2 else n for n in shape]
             self.inputs.append(torch.randn(own, dtype=torch.float64))
-        self.placements = [
-            [self.placement(x.dim()) for _ in self.mesh] for x in self.inputs
-        ]
+        self.placements = [[self.placement(x.dim()) for _ in self.mesh] for x in self.inputs]
 
     def placement(self, rank: int) -> Any:
         drawn = self.rng.random()
@@ -68,14 +66,17 @@ class Drawn:
             dims = sorted(rng.sample(axes, rng.randint(1, min(2, len(shape)))))
             op = rng.choice([fd.ops.sum, fd.ops.max, fd.ops.min, fd.ops.prod, fd.ops.mean])
             keep = rng.random() < 0.6
-            rest = tuple(1 if i in dims else n for i, n in enumerate(shape) if keep or i not in dims)
+            rest = tuple(
+                1 if i in dims else n for i, n in enumerate(shape) if keep or i not in dims
+            )
             return op(x, dims, keepdim=keep), rest
         if kind == 6:
             dims = rng.sample(axes, len(shape))
             return fd.ops.permute(x, dims), tuple(shape[i] for i in dims)
         if kind == 7:
-            end = rng.randint(1, shape[d])
-            start = rng.randint(0, end - 1)
+            # An axis of unknown size does not broadcast, so it keeps two elements.
+            end = rng.randint(min(2, shape[d]), shape[d])
+            start = rng.randint(0, max(end - 2, 0))
             starts, ends = [0] * len(shape), list(shape)
             starts[d], ends[d] = start, end
             return fd.ops.slice(x, starts, ends), tuple(

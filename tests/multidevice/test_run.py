@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from fuser import DataType
-from tests.multidevice.compared import P, R, S, errors
+from tests.multidevice.compared import R, S, errors
 from tests.multidevice.ranks import Ranks
 
 

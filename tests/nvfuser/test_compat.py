@@ -36,11 +36,12 @@ class Doubled(FusionDefinition):
         self.add_output(self.ops.relu(x) * self.factor)
 
 
-class OverDevices(Doubled):
-    """Has a multidevice_schedule() method."""
-
-    def multidevice_schedule(self) -> None:
-        pass
+def test_options_of_several_devices() -> None:
+    """They are accepted: the mesh of the tensors says where a definition runs."""
+    nccl = fuser.CommunicatorBackend.nccl
+    fd = FusionDefinition(use_multidevice_executor=True, backend_type=nccl)
+    fd.add_output(fd.from_pytorch(X) * 2.0)
+    assert fd.execute([X])[0].equal(2 * X)
 
 
 # ---- subclasses
@@ -84,12 +85,10 @@ def test_a_definition_that_raises_leaves_nothing_behind() -> None:
 @pytest.mark.parametrize(
     ("use", "rule"),
     [
-        (lambda: OverDevices(X).execute([X]), "devices-1"),
-        (lambda: FusionDefinition(use_multidevice_executor=True), "devices-1"),
-        (lambda: FusionDefinition(backend_type=fuser.CommunicatorBackend.nccl), "devices-1"),
         (lambda: Doubled(X).segment([X]), "by-hand-1"),
         (lambda: FusionDefinition().definition(), "subclass-1"),
         (lambda: FusionDefinition().schedule(), "subclass-1"),
+        (lambda: FusionDefinition().multidevice_schedule(), "subclass-1"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

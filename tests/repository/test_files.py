@@ -21,6 +21,10 @@ COVERED = {
     ),
     "fuser/fusion.py": ("tests/test_definition.py", "the graph of a definition"),
     "fuser/inspect/explain_definition.py": ("tests/inspect/test_explain.py", "explain()"),
+    **{
+        f"fuser/multidevice/{name}.py": ("tests/multidevice/test_propagate.py", "its table of ops")
+        for name in ("emit", "graph", "merge", "plan", "rules")
+    },
     "fuser/nvfuser/serialization.py": ("tests/nvfuser/test_compat.py", "with clone()"),
     "fuser/nvfuser/tensor_methods.py": ("tests/nvfuser/schedule/test_views.py", "its methods"),
     **{

@@ -51,7 +51,7 @@ TORCH_FILES = {
         "nvfuser/pytorch_utils",
     )
 }
-TORCH_FOLDERS = ("fuser/adapters/", "fuser/contrib/", "fuser/testing/")
+TORCH_FOLDERS = ("fuser/adapters/", "fuser/contrib/", "fuser/multidevice/", "fuser/testing/")
 CUDA_FILES = {"fuser/runtime/toolkit.py"}
 # Modules that name internal APIs of torch, and the reason.
 INTERNAL_FILES = {"fuser/adapters/torch_compat.py": "the list of these APIs"}

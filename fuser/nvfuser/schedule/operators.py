@@ -209,6 +209,10 @@ class SchedOperators:
         """TensorView.parallelize()."""
         self._view(arg).parallelize(axis, parallel_type)
 
+    def _set_device_mesh(self, arg: Any, mesh: Any) -> None:
+        """TensorView.set_device_mesh(), under the name of older definitions."""
+        self._view(arg).set_device_mesh(mesh)
+
     def rfactor(self, arg: Any, dims: Sequence[int]) -> TensorView:
         """TensorView.rfactor()."""
         return self._view(arg).rfactor(dims)

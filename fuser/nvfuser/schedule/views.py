@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from fuser._core import DataType, Scalar, Tensor
 from fuser.errors import UserError
+from fuser.multidevice import ON_MESHES
 from fuser.nvfuser.schedule.domains import (
     Extent,
     IterDomain,
@@ -23,7 +24,6 @@ from fuser.nvfuser.schedule.domains import (
     constant,
     product,
 )
-from fuser.nvfuser.tensor_methods import ON_MESHES
 from fuser.nvfuser.schedule.types import BINDINGS, DEVICES, MEMORY_LETTERS, MemoryType, ParallelType
 
 if TYPE_CHECKING:
