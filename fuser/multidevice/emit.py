@@ -101,9 +101,9 @@ class Emitter:
         """A row of the op table."""
         return _core.pointwise(self.builder, NUMBERS[op], *args)
 
-    def zero(self, dtype: DataType) -> Scalar:
-        """The number 0 of a type."""
-        return _core.constant(self.builder, 0, dtype)
+    def constant(self, value: int, dtype: DataType) -> Scalar:
+        """A small number of a type."""
+        return _core.constant(self.builder, value, dtype)
 
     def slice(self, x: Tensor, axis: int, start: int, size: int) -> Tensor:
         """`size` elements of an axis."""
@@ -204,7 +204,7 @@ def _take_along_axis(op: LocalOp, to: Emitter, tensors: Sequence[Tensor]) -> Ten
     )
     index = to.pointwise("where", inside, index, 0)
     taken = _core.take_along_axis(to.builder, source, index, dim, same)
-    found: Tensor = to.pointwise("where", inside, taken, to.zero(op.record["dtype"]))
+    found: Tensor = to.pointwise("where", inside, taken, to.constant(0, op.record["dtype"]))
     return found
 
 

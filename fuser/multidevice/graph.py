@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from torch.distributed.tensor import Partial
+
 from fuser._core import DataType, Tensor
 from fuser.multidevice.emit import Emit, Emitter, Place
 from fuser.multidevice.shards import Placements, Transition, axis_of, shard, transitions
@@ -115,13 +117,18 @@ class Graph:
         return lambda to, tensors: to.slice(tensors[0], axis, start, size)
 
     def _mask(self, index: int, step: Transition) -> Emit:
-        """The tensor on the first rank of the dim, zeros on the others."""
+        """A partial result: the tensor on all ranks of the dim, of a sum or product on the first,
+        with zeros or ones on the others.
+        """
+        if step.target not in (Partial("sum"), Partial("product")):
+            return lambda to, tensors: tensors[0]
+        neutral = int(step.target == Partial("product"))
         mine = self.place.coordinate[step.dim] == 0
         dtype = self.nodes[index].dtype
 
         def emit(to: Emitter, tensors: Sequence[Tensor]) -> Tensor:
             kept = to.pointwise("ne", to.number(int(mine)), 0)
-            found: Tensor = to.pointwise("where", kept, tensors[0], to.zero(dtype))
+            found: Tensor = to.pointwise("where", kept, tensors[0], to.constant(neutral, dtype))
             return found
 
         return emit

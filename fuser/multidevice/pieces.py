@@ -53,12 +53,12 @@ class _Cut:
             self.level(level)
         for index, piece in enumerate(self.pieces):
             self.fill(index, piece)
-        for index, piece in enumerate(self.pieces):
-            piece.outputs = sorted(
-                n for n in self.needed if self.home.get(n) == index and n in set(piece.nodes)
-            )
+        for n in sorted(self.needed()):
+            piece = self.pieces[self.home[n]]
+            piece.outputs.append(n)
+            if n not in piece.nodes:  # a further result, which the op's own piece does not read
+                piece.nodes = sorted([*piece.nodes, n])
 
-    @property
     def needed(self) -> set[int]:
         """Computed nodes that other pieces, collectives and the caller read."""
         nodes = self.graph.nodes

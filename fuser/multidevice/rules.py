@@ -350,6 +350,11 @@ def _attention_backward(op: Op) -> Iterator[Signature]:
     for axis in (0, 1) if len(heads) == 1 else (0,):
         placed = (Shard(axis),) * 6 + (REPLICATE,) * (len(op.operands) - 6)
         yield Signature(placed, (Shard(axis),) * 3)
+    if not attributes["is_causal"] and "is_causal" not in given:
+        # Each row of the query adds its share to the gradients of all keys and values.
+        rows, rest = (Shard(2),), (REPLICATE,) * (len(op.operands) - 6)
+        placed = (*rows * 2, REPLICATE, REPLICATE, *rows * 2, *rest)
+        yield Signature(placed, (Shard(2), SUM, SUM))
 
 
 def _along(op: Op) -> Iterator[Signature]:

@@ -105,9 +105,9 @@ class ShardedExecutor:
         out_placements: Sequence[Any] | None = None,
     ) -> list[torch.Tensor]:
         """Runs the definition; see execute_with_dtensors()."""
-        call = _Call(self, inputs, out_placements)
-        plan = self.plan(call)
         with torch.no_grad():
+            call = _Call(self, inputs, out_placements)
+            plan = self.plan(call)
             return call.results(plan, _run(plan, call))
 
     def plan_for(self, inputs: Sequence[Any]) -> Plan:
@@ -208,7 +208,9 @@ class _Call:
         self.given[at] = checked_placements(
             x.placements, x.dim(), self.mesh.ndim, f"execute(): argument {i}"
         )
-        self.local[at] = x.to_local()
+        local = x.to_local()
+        # A redistribution of the caller may be under way.
+        self.local[at] = local.wait() if hasattr(local, "wait") else local
         self.shapes[at] = tuple(x.shape)
 
     def _take_local(self, executor: ShardedExecutor, i: int, at: int, x: Any) -> None:
