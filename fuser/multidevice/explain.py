@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from fuser.debug.interpreter import one_by_one
 from fuser.inspect.text_table import size
 from fuser.multidevice.plan import Plan
 from fuser.multidevice.run import executor_of
@@ -80,7 +81,8 @@ def explain_sharded(fd: FusionDefinition, inputs: Sequence[Any]) -> ShardedExpla
     """The explanation of fd.execute(inputs) on DTensors, or on shards of a definition with
     placements. All ranks get equal ones. Runs nothing.
     """
-    return _explained(executor_of(fd).plan_for(inputs))
+    executor = executor_of(fd)
+    return _explained(executor.prepared(one_by_one(executor.records, inputs)).plan)
 
 
 def _explained(plan: Plan) -> ShardedExplanation:

@@ -16,7 +16,7 @@ from fuser.multidevice.emit import Argument, Emitter, Place
 from fuser.multidevice.graph import Graph
 from fuser.multidevice.pieces import Piece, cut
 from fuser.multidevice.propagate import Sizes, propagate
-from fuser.multidevice.shards import REPLICATE, Placements
+from fuser.multidevice.shards import REPLICATE, Placements, axis_of, is_shard
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,10 @@ def _local(sizes: Sizes, graph: Graph, piece: Piece) -> LocalDefinition:
 
 
 def _input(to: Emitter, graph: Graph, n: int) -> Tensor:
-    """An input at local sizes; only axes of size 1 of the whole tensor are fixed."""
+    """An input at local sizes; only axes that have size 1 on all ranks are fixed."""
     node = graph.nodes[n]
-    shape = [1 if size == 1 else -1 for size in node.sizes]
+    divided = {axis_of(p) for p in node.placements if is_shard(p)}
+    shape = [1 if size == 1 and d not in divided else -1 for d, size in enumerate(node.sizes)]
     contiguity = [None if size == 1 else False for size in shape]
     return _core.define_tensor(to.builder, shape, contiguity, node.dtype, False, [])
 

@@ -101,7 +101,7 @@ def errors(
     found = fd.execute_with_dtensors(given, wanted)
     assert all(isinstance(y, DTensor) for y in found)
     expected = fuser.evaluate(define(build, inputs), inputs)
-    (made,) = executor_of(fd)._plans.values()
+    (made,) = (call.plan for call in executor_of(fd)._prepared.values())
     return {
         "errors": [
             _difference(y.full_tensor(), e)  # type: ignore[attr-defined]

@@ -139,7 +139,7 @@ def scalars() -> list[int]:
         (y,) = fd.execute([given, rate, sizes])
         expected = (X * rate).reshape(sizes) / 8
         assert y.full_tensor().allclose(expected)  # type: ignore[attr-defined]
-        found.append(len(executor_of(fd)._plans))
+        found.append(len(executor_of(fd)._prepared))
     return found
 
 
