@@ -171,3 +171,12 @@ def agreed(numbers: list[int], mesh: DeviceMesh) -> list[int]:
     for dim in range(mesh.ndim):
         x = _OPS.wait_tensor(_OPS.broadcast(x, 0, mesh.get_group(dim).group_name))
     return [int(n) for n in x.tolist()]
+
+
+def all_equal(numbers: list[int], mesh: DeviceMesh) -> bool:
+    """True on all ranks if they have equal numbers."""
+    x = torch.tensor([*numbers, *(-n for n in numbers)], device=mesh.device_type)
+    for dim in range(mesh.ndim):
+        x = _OPS.wait_tensor(_OPS.all_reduce(x, "max", mesh.get_group(dim).group_name))
+    largest, smallest = x.reshape(2, len(numbers)).tolist()
+    return largest == [-n for n in smallest]

@@ -79,7 +79,7 @@ def _names(tensors: Sequence[int]) -> str:
 
 def explain_sharded(fd: FusionDefinition, inputs: Sequence[Any]) -> ShardedExplanation:
     """The explanation of fd.execute(inputs) on DTensors, or on shards of a definition with
-    placements. All ranks get equal ones. Runs nothing.
+    placements. All ranks call it, and get equal ones. Runs no kernel.
     """
     executor = executor_of(fd)
     return _explained(executor.prepared(one_by_one(executor.records, inputs)).plan)

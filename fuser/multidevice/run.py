@@ -15,7 +15,7 @@ from fuser.debug.interpreter import one_by_one, sizes_of, torch_dtype
 from fuser.errors import DTypeError, ShapeError, UserError
 from fuser.fusion import Fusion
 from fuser.multidevice import mesh
-from fuser.multidevice.collectives import Pending, agreed, begin
+from fuser.multidevice.collectives import Pending, agreed, all_equal, begin
 from fuser.multidevice.emit import Place
 from fuser.multidevice.placements import checked_placements, placed_tensors
 from fuser.multidevice.plan import Plan, make_plan
@@ -45,8 +45,8 @@ def execute_with_dtensors(
 
     Raises UserError `sharded-mesh-1` to `sharded-mesh-3` for no mesh or several,
     `sharded-placement-1` for placements without a rule, `sharded-results-1` for another number of
-    `out_placements`, `sharded-mixed-1` for a tensor among DTensors, `sharded-rank-1` on a rank
-    outside of the mesh, and the errors of execute().
+    `out_placements`, `sharded-mixed-1` for a tensor among DTensors, `sharded-sizes-1` for shards of
+    unexpected sizes, `sharded-rank-1` on a rank outside of the mesh, and the errors of execute().
     """
     return executor_of(fd).execute(in_dtensors, out_placements)
 
@@ -180,8 +180,35 @@ class Prepared:
             bound[is_tensor, at] = torch.empty(self.shapes[at], device="meta") if is_tensor else x
         sizes = Sizes(self.records, *sizes_of(self.records, bound))
         place = Place(tuple(self.mesh.shape), tuple(coordinate))
+        self._check_shards(flat, place)
         annotated = {t: p for t, p in executor.annotated.items() if t not in self.given}
         return make_plan(sizes, place, self.given, self.wanted, annotated)
+
+    def _check_shards(self, flat: Sequence[Any], place: Place) -> None:
+        """Raises UserError `sharded-sizes-1` for shards of other sizes than those of torch.chunk(),
+        and for local shards that stand for other whole sizes on other ranks.
+        """
+        if self.as_local:
+            mine = [n for shape in self.shapes.values() for n in shape]
+            if not all_equal(mine, self.mesh):
+                raise UserError(
+                    f"execute(): local shards stand for sizes {list(self.shapes.values())} on this "
+                    "rank, and for others on another rank; expected shards of equal sizes\n"
+                    "  hint: pass DTensors, whose shards may be uneven",
+                    rule="sharded-sizes-1",
+                )
+        for x, (is_tensor, at, _) in zip(flat, self.records["arguments"], strict=True):
+            if not is_tensor:
+                continue
+            expected = place.sizes(self.shapes[at], self.given[at])
+            found = tuple(_shard_of(x).shape)
+            if found != expected:
+                raise UserError(
+                    f"execute(): T{at}: expected a shard of sizes {list(expected)} of "
+                    f"{list(self.shapes[at])} at {place.coordinate} of the mesh, got "
+                    f"{list(found)}\n  hint: shards are those of torch.chunk()",
+                    rule="sharded-sizes-1",
+                )
 
     def _take(self, i: int, at: int, x: DTensor) -> None:
         if isinstance(self.mesh, mesh.DeviceMesh):

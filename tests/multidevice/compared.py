@@ -30,10 +30,15 @@ def S(axis: int) -> Shard:
     return Shard(axis)
 
 
+def device() -> str:
+    """Type of the devices of the group."""
+    return "cuda" if torch.distributed.get_backend() == "nccl" else "cpu"
+
+
 @functools.cache
 def mesh_of(*shape: int) -> DeviceMesh:
     """The mesh of the first ranks. All ranks create it, also those outside of it."""
-    return DeviceMesh("cpu", torch.arange(math.prod(shape)).reshape(shape))
+    return DeviceMesh(device(), torch.arange(math.prod(shape)).reshape(shape))
 
 
 def define(build: Build, inputs: Sequence[torch.Tensor]) -> FusionDefinition:
@@ -96,6 +101,7 @@ def errors(
     mesh = mesh_of(*shape)
     if mesh.get_coordinate() is None:
         return None
+    inputs = [x.to(device()) for x in inputs]
     fd = define(build, inputs)
     given = [distributed(x, mesh, p) for x, p in zip(inputs, placements, strict=True)]
     found = fd.execute_with_dtensors(given, wanted)
@@ -121,6 +127,7 @@ def _difference(found: torch.Tensor, expected: torch.Tensor) -> float:
     """Largest difference, relative to the largest expected value; infinite for other shapes, and
     for a NaN that is not at its place.
     """
+    found = found.cpu()
     if found.shape != expected.shape or not found.isnan().equal(expected.isnan()):
         return math.inf
     if not expected.numel():

@@ -20,7 +20,7 @@ TIMEOUT = 60.0
 class Ranks:
     """`size` processes; run() calls a function on each."""
 
-    def __init__(self, size: int, timeout: float = TIMEOUT) -> None:
+    def __init__(self, size: int, timeout: float = TIMEOUT, backend: str = "gloo") -> None:
         self.size = size
         # One process imports torch, and the ranks are its forks.
         context = multiprocessing.get_context("forkserver")
@@ -31,7 +31,8 @@ class Ranks:
         self.processes = []
         for rank in range(size):
             mine, theirs = context.Pipe()
-            process = context.Process(target=_serve, args=(rank, size, store, timeout, theirs))
+            args = (rank, size, store, timeout, theirs, backend)
+            process = context.Process(target=_serve, args=args)
             process.start()
             self.pipes.append(mine)
             self.processes.append(process)
@@ -68,23 +69,27 @@ class Ranks:
 
 
 @contextmanager
-def ranks(size: int, timeout: float = TIMEOUT) -> Iterator[Ranks]:
-    """Processes for a `with` block."""
-    found = Ranks(size, timeout)
+def ranks(size: int, timeout: float = TIMEOUT, backend: str = "gloo") -> Iterator[Ranks]:
+    """Processes for a `with` block; with "nccl", each has a GPU."""
+    found = Ranks(size, timeout, backend)
     try:
         yield found
     finally:
         found.stop()
 
 
-def _serve(rank: int, size: int, store: str, timeout: float, pipe: Connection) -> None:
+def _serve(
+    rank: int, size: int, store: str, timeout: float, pipe: Connection, backend: str
+) -> None:
     os.environ["OMP_NUM_THREADS"] = "1"
     import torch
     import torch.distributed
 
     torch.set_num_threads(1)
+    if backend == "nccl":
+        torch.cuda.set_device(rank)
     torch.distributed.init_process_group(
-        "gloo",
+        backend,
         init_method=f"file://{store}",
         rank=rank,
         world_size=size,

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from fuser import FusionDefinition
-from tests.multidevice.compared import P, R, S, distributed, mesh_of
+from tests.multidevice.compared import P, R, S, device, distributed, mesh_of
 from tests.multidevice.ranks import Ranks
 
 DTYPES = ["float32", "float64", "bfloat16", "float16", "int64", "int32", "bool", "complex64"]
@@ -21,7 +21,7 @@ def moved(shape: Any, sizes: Any, dtype: str, pairs: Any) -> list[bool] | None:
     if mesh.get_coordinate() is None:
         return None
     x = (torch.arange(1, 1 + torch.Size(sizes).numel()) * 30 % 240).reshape(sizes)
-    x = x.to(getattr(torch, dtype))
+    x = x.to(device(), getattr(torch, dtype))
     fd = FusionDefinition()
     fd.add_output(fd.from_pytorch(x))
     found = []

@@ -136,7 +136,14 @@ def mistakes() -> list[str]:
     fd = FusionDefinition()
     x, y = fd.define_tensor([-1, -1]), fd.define_tensor([-1, -1])
     fd.add_output(x + y)
+    on_mesh = FusionDefinition()
+    x, y = on_mesh.define_tensor([-1, -1]), on_mesh.define_tensor([-1, -1])
+    on_mesh.add_output(x + y)
+    for t in (x, y):
+        set_placements(t, mesh, [S(0)])
     whole = of(mesh, [R])
+    sizes = {"shape": torch.Size((9, 2)), "stride": (2, 1)}  # chunks of 3, 3, 3 and 0 rows
+    short = DTensor.from_local(torch.ones(2, 2), mesh, [S(0)], run_check=False, **sizes)
     outside = torch.distributed.get_rank() >= 2
     calls = [
         lambda: fd.execute_with_dtensors([torch.ones(2, 2), torch.ones(2, 2)]),
@@ -147,6 +154,8 @@ def mistakes() -> list[str]:
         lambda: fd.execute_with_dtensors([whole, whole], [[S(3)]]),
         lambda: fd.execute([whole, whole], plan=fd.plan([torch.ones(2, 2)] * 2)),
         lambda: fd.execute([whole]),
+        lambda: fd.execute([short] * 2),
+        lambda: on_mesh.execute([torch.ones(1 + torch.distributed.get_rank() // 3, 2)] * 2),
         lambda: fd.execute([of(pair, [R])] * 2) if outside else refuse_as_outside(),
     ]
     found = []
@@ -173,7 +182,7 @@ def test_wrong_calls(four: Ranks) -> None:
     rules = [
         *("sharded-mesh-3", "sharded-mixed-1", "sharded-mesh-2", "sharded-placement-1"),
         *("sharded-results-1", "sharded-placement-1", "sharded-plan-1", "argument-count"),
-        "sharded-rank-1",
+        *("sharded-sizes-1", "sharded-sizes-1", "sharded-rank-1"),
     ]
     for found in four.run(mistakes):
         assert found == rules
