@@ -185,30 +185,25 @@ class Prepared:
         return make_plan(sizes, place, self.given, self.wanted, annotated)
 
     def _check_shards(self, flat: Sequence[Any], place: Place) -> None:
-        """Raises UserError `sharded-sizes-1` for shards of other sizes than those of torch.chunk(),
-        and for local shards that stand for other whole sizes on other ranks.
+        """Raises UserError `sharded-sizes-1` on all ranks if a rank has shards of other sizes than
+        those of torch.chunk(), or local shards that stand for other whole sizes.
         """
-        if self.as_local:
-            mine = [n for shape in self.shapes.values() for n in shape]
-            if not all_equal(mine, self.mesh):
-                raise UserError(
-                    f"execute(): local shards stand for sizes {list(self.shapes.values())} on this "
-                    "rank, and for others on another rank; expected shards of equal sizes\n"
-                    "  hint: pass DTensors, whose shards may be uneven",
-                    rule="sharded-sizes-1",
-                )
+        wrong = ""
         for x, (is_tensor, at, _) in zip(flat, self.records["arguments"], strict=True):
-            if not is_tensor:
-                continue
-            expected = place.sizes(self.shapes[at], self.given[at])
-            found = tuple(_shard_of(x).shape)
-            if found != expected:
-                raise UserError(
-                    f"execute(): T{at}: expected a shard of sizes {list(expected)} of "
-                    f"{list(self.shapes[at])} at {place.coordinate} of the mesh, got "
-                    f"{list(found)}\n  hint: shards are those of torch.chunk()",
-                    rule="sharded-sizes-1",
+            expected = place.sizes(self.shapes[at], self.given[at]) if is_tensor else ()
+            if is_tensor and tuple(_shard_of(x).shape) != expected:
+                wrong = wrong or (
+                    f"T{at}: expected a shard of sizes {list(expected)} of {list(self.shapes[at])} "
+                    f"at {place.coordinate} of the mesh, got {list(_shard_of(x).shape)}"
                 )
+        whole = [n for shape in self.shapes.values() for n in shape]
+        if not all_equal([*whole, len(wrong)], self.mesh) or wrong:
+            raise UserError(
+                f"execute(): {wrong or 'the inputs of another rank have other sizes'}\n"
+                "  hint: shards are those of torch.chunk(); local shards have equal sizes on all "
+                "ranks, DTensors may have uneven ones",
+                rule="sharded-sizes-1",
+            )
 
     def _take(self, i: int, at: int, x: DTensor) -> None:
         if isinstance(self.mesh, mesh.DeviceMesh):

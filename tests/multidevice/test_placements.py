@@ -143,7 +143,8 @@ def mistakes() -> list[str]:
         set_placements(t, mesh, [S(0)])
     whole = of(mesh, [R])
     sizes = {"shape": torch.Size((9, 2)), "stride": (2, 1)}  # chunks of 3, 3, 3 and 0 rows
-    short = DTensor.from_local(torch.ones(2, 2), mesh, [S(0)], run_check=False, **sizes)
+    rows = [3, 3, 2, 0][torch.distributed.get_rank()]  # wrong on one rank
+    short = DTensor.from_local(torch.ones(rows, 2), mesh, [S(0)], run_check=False, **sizes)
     outside = torch.distributed.get_rank() >= 2
     calls = [
         lambda: fd.execute_with_dtensors([torch.ones(2, 2), torch.ones(2, 2)]),
