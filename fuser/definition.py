@@ -80,7 +80,8 @@ class FusionDefinition(LegacyDefinition):
     ) -> None:
         self._fec: FusionExecutorCache | None = None if id is None else FusionCache.get().find(id)
         self._saved_inputs: list[Any] | None = None
-        self._ke = self._prepared = None
+        self._ke = self._prepared = self._sharded = None
+        self._placed = False
         self._begin(self._fec.fusion().builder if self._fec else _core.Builder())
 
     def _begin(self, builder: _core.Builder) -> None:

@@ -248,22 +248,14 @@ class _Propagation:
         found = [s for s in signatures(op) if self.is_allowed(op, s, operands, chosen, j)]
         costs = [self.cost_of(op, s, operands, results, j) for s in [whole, *found]]
         best = [whole, *found][costs.index(min(costs))]
-        changed = [
-            f"T{t} {describe(a)}"
-            for t, a, b in zip(operands, now, best.operands, strict=True)
-            if a != b and a != REPLICATE
-        ]
-        if not changed:
+        if all(a in (b, REPLICATE) for a, b in zip(now, best.operands, strict=True)):
             return best, ""
         fits = any(
-            all(a == b for a, b in zip(now, s.operands, strict=True) if a != REPLICATE)
-            for s in found
+            all(a in (b, REPLICATE) for a, b in zip(now, s.operands, strict=True)) for s in found
         )
-        why = (
-            "moves fewest bytes so"
-            if fits
-            else f"has no rule for {', '.join(dict.fromkeys(changed))}"
-        )
+        given = [(t, a) for t, a in zip(operands, now, strict=True) if a != REPLICATE]
+        divided = " with ".join(f"T{t} {describe(a)}" for t, a in dict.fromkeys(given))
+        why = "moves fewest bytes so" if fits else f"has no rule for {divided}"
         return best, f"{op.name} {why}"
 
     def op_on(

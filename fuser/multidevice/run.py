@@ -53,7 +53,7 @@ def execute_with_dtensors(
 
 def executor_of(fd: FusionDefinition) -> ShardedExecutor:
     """The executor of a definition, made at its first use."""
-    found = vars(fd).get("_sharded")
+    found = fd._sharded
     if found is None:
         fd.validate_definition()
         fusion = fd.fusion

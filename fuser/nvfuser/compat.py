@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from fuser.definition import FusionDefinition
     from fuser.fusion import Fusion
     from fuser.inspect.measure import Measured
+    from fuser.multidevice.run import ShardedExecutor
     from fuser.nvfuser.schedule.operators import SchedOperators
     from fuser.nvfuser.schedule.run import KernelExecutor
 
@@ -55,6 +56,7 @@ class LegacyDefinition:
     _debug_output: str | None = None
     _profile: Measured | None = None
     _ke: KernelExecutor | None = None
+    _sharded: ShardedExecutor | None = None
     _placed = False  # True after multidevice_schedule()
     _prepared: OrderedDict[Any, Any] | None = None  # schedules by layout and size of the inputs
     fec: FusionExecutorCache
