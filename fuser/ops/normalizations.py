@@ -40,7 +40,7 @@ class Normalizations(Reductions):
         """
         _floating("layer_norm", x)
         dims = _inner_dims(self, "layer_norm", x, normalized_shape)
-        y, mean, _, rstd = _standardized(self, x, dims, eps)
+        y, mean, _, rstd = standardized(self, x, dims, eps)
         y = _scaled(self, y, weight, bias)
         return y, self.keep_dims(mean, x, dims), self.keep_dims(rstd, x, dims)
 
@@ -197,7 +197,7 @@ def group_norm_of(
     ops: fd.ops, or its counterpart for tensors of torch (fuser/adapters/aten/torch_ops.py).
     """
     grouped = ops.split_dim(x, 1, [num_groups, -1])
-    y, mean, _, rstd = _standardized(ops, grouped, list(range(2, grouped.ndim)), eps)
+    y, mean, _, rstd = standardized(ops, grouped, list(range(2, grouped.ndim)), eps)
 
     def per_group(parameter: Any) -> Any:
         if parameter is None:
@@ -218,7 +218,7 @@ def _scaled(ops: Any, y: Any, weight: Any, bias: Any) -> Any:
     return y if bias is None else ops.add(y, bias)
 
 
-def _standardized(ops: Any, x: Any, dims: Sequence[int], eps: Any) -> tuple[Any, Any, Any, Any]:
+def standardized(ops: Any, x: Any, dims: Sequence[int], eps: Any) -> tuple[Any, Any, Any, Any]:
     """Returns (x - mean) * rstd, and without `dims`: the mean, the sum of (x - mean)^2, and rstd =
     1 / sqrt(variance + eps).
     """
@@ -283,7 +283,7 @@ def _per_channel(
         None if t is None else _core.written(ops._builder, t) for t in running
     )
     if own_statistics:
-        y, mean, total, rstd = _standardized(ops, x, dims, eps)
+        y, mean, total, rstd = standardized(ops, x, dims, eps)
         degrees = ops.maximum(ops.sub(count_over(x, dims), 1), 0)
         unbiased = ops.truediv(total, degrees)
         seen_mean = ops.mean(mean, 0) if instances else mean

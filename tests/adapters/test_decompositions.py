@@ -43,6 +43,37 @@ def test_group_norm_of_half_types(dtype: torch.dtype) -> None:
     torch.testing.assert_close(rstd.double(), expected[2], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [[5], [4, 5]])
+def test_layer_norm_without_parameters(dtype: torch.dtype, shape: list[int]) -> None:
+    """Results have torch's types; a norm with parameters is not decomposed."""
+    norm = decompositions()[aten.native_layer_norm.default]
+    x = exact(3, 4, 5).to(dtype)
+    results = norm(x, shape, None, None, 1e-5)
+    expected = aten.native_layer_norm(x.double(), shape, None, None, 1e-5)
+    for result, want, torchs in zip(
+        results, expected, aten.native_layer_norm(x, shape, None, None, 1e-5), strict=True
+    ):
+        assert (result.dtype, result.shape) == (torchs.dtype, torchs.shape)
+        eps = torch.finfo(dtype).eps
+        torch.testing.assert_close(result.double(), want, rtol=4 * eps, atol=4 * eps)
+    assert norm(x, shape, torch.ones(shape, dtype=dtype), None, 1e-5) is NotImplemented
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("dim", [None, 1, [0, -1]])
+def test_vector_norm(dtype: torch.dtype, dim: object) -> None:
+    """A root of a sum of squares in float32 or float64; other norms are not decomposed."""
+    norm = decompositions()[aten.linalg_vector_norm.default]
+    x = exact(3, 4, 5).to(dtype)
+    result, expected = norm(x, 2, dim, True), aten.linalg_vector_norm(x.double(), 2, dim, True)
+    assert (result.dtype, result.shape) == (dtype, expected.shape)
+    torch.testing.assert_close(result.double(), expected, rtol=2 * torch.finfo(dtype).eps, atol=0)
+    assert norm(x, 2, dim, dtype=torch.float64).dtype == torch.float64
+    assert norm(exact(3)[0].float(), 2) == exact(3)[0].float().abs()
+    assert norm(x, 1, dim) is NotImplemented
+
+
 @pytest.mark.parametrize("dim", [0, 1, -1])
 def test_softmax(dim: int) -> None:
     x = exact(3, 4, 5)

@@ -287,6 +287,32 @@ def test_halves_are_kept_not_their_copies_in_float32(kept: list[str]) -> None:
     assert kept.count("torch.float32") == 1  # the result itself
 
 
+def adaptive_norm(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    return F.layer_norm(x, (17,)) * scale
+
+
+def response_norm(x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    """The global response norm of ConvNeXtV2."""
+    x = F.gelu(x)
+    lengths = torch.norm(x, dim=0, keepdim=True)
+    return x * (lengths / (lengths.mean(-1, keepdim=True) + 1e-6)) * scale + x
+
+
+@pytest.mark.parametrize("function", [adaptive_norm, response_norm])
+def test_scaled_norms_are_computed_again(kept: list[str], function) -> None:
+    """The gradient of the scale reads the norm's result, which is rematerialized from the operand
+    and statistics."""
+    x, w = torch.randn(5, 17, requires_grad=True), torch.randn(17, 17, requires_grad=True)
+    scale = torch.randn(17, requires_grad=True)
+    run = torch.compile(lambda x, s: function(x @ w, s) @ w, backend=dynamo.backend)
+    result = run(x, scale)
+    assert len(kept) == 2  # the norm's operand, and its scaled result as operand of a product
+    expected = function(x @ w, scale) @ w
+    torch.testing.assert_close(result, expected, rtol=1e-4, atol=1e-4)
+    found, wanted = (torch.autograd.grad(t.square().sum(), (x, scale)) for t in (result, expected))
+    torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-3)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(
     "function",

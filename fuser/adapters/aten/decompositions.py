@@ -23,7 +23,7 @@ from fuser.adapters.aten.torch_ops import TorchOps
 from fuser.adapters.aten.unfold import is_channels_last
 from fuser.adapters.graph.gemm_padding import is_worth_padding, rounded
 from fuser.adapters.torch_compat import channel_shuffle, get_decompositions, suggest_memory_format
-from fuser.ops.normalizations import group_norm_of
+from fuser.ops.normalizations import group_norm_of, standardized
 from fuser.ops.reductions import softmax_over
 
 # Op packets; overloads with their own row are not decomposed.
@@ -95,6 +95,21 @@ def _nll_loss_backward(
     return torch.where(hot, share, 0.0).to(x.dtype)
 
 
+def _native_layer_norm(
+    x: Tensor, shape: Sequence[Any], weight: Tensor | None, bias: Tensor | None, eps: float
+) -> Any:
+    """(result, mean, rstd) of a norm without parameters. Other values scale its result, and their
+    gradients read it (adaptive norms), so it is rematerialized from its operand and statistics.
+    """
+    if weight is not None or bias is not None:
+        return NotImplemented
+    ops, wide = TorchOps(), _wide(x)
+    dims = list(range(x.ndim - len(shape), x.ndim))
+    y, mean, _, rstd = standardized(ops, wide, dims, eps)
+    dtype = x.dtype if x.device.type == "cpu" else wide.dtype
+    return y.to(x.dtype), *(ops.keep_dims(t, wide, dims).to(dtype) for t in (mean, rstd))
+
+
 def _native_group_norm(
     x: Tensor,
     weight: Tensor | None,
@@ -118,6 +133,25 @@ def _softmax(x: Tensor, dim: int, half_to_float: bool) -> Any:
         return NotImplemented
     result = softmax_over(TorchOps(), _wide(x.contiguous()), [dim], None)
     return result if half_to_float else result.to(x.dtype)
+
+
+def _vector_norm(
+    x: Tensor,
+    ord: Any = 2,
+    dim: Any = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Any:
+    """The root of a sum of squares. Torch's partitioner fuses sums; beside an op that it does not
+    fuse, it saves elementwise results.
+    """
+    if ord != 2 or not x.is_floating_point():
+        return NotImplemented
+    value = x if dtype is None else x.to(dtype)
+    wide = _wide(value)
+    over = dim if isinstance(dim, list | tuple) else [*range(x.ndim)] if dim is None else [dim]
+    return (wide * wide).sum(over, keepdim).sqrt().to(value.dtype)
 
 
 def _wide(x: Tensor) -> Tensor:
@@ -406,7 +440,9 @@ _OURS: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.channel_shuffle.default: _channel_shuffle,
     torch.ops.aten.nll_loss_backward.default: _nll_loss_backward,
     torch.ops.aten.nll_loss2d_backward.default: _nll_loss_backward,
+    torch.ops.aten.native_layer_norm.default: _native_layer_norm,
     torch.ops.aten.native_group_norm.default: _native_group_norm,
+    torch.ops.aten.linalg_vector_norm.default: _vector_norm,
     torch.ops.aten._native_batch_norm_legit_no_training.default: _batch_norm_inference,
     torch.ops.aten.native_batch_norm_backward.default: _batch_norm_backward,
 }
