@@ -291,7 +291,10 @@ def test_half_types_have_neighbours_of_their_own() -> None:
 def test_decompositions_keep_norms_over_rows() -> None:
     table = {str(op) for op in aten.decompositions()}
     assert {"aten._log_softmax.default", "aten.native_dropout.default"} <= table
-    assert "aten.native_layer_norm.default" not in table
+    assert "aten.native_layer_norm_backward.default" not in table
+    x, weight = torch.randn(2, 3), torch.randn(3)
+    norm = aten.decompositions()[torch.ops.aten.native_layer_norm.default]
+    assert norm(x, [3], weight, None, 1e-5) is NotImplemented
 
 
 @pytest.mark.parametrize("reduction", [0, 1, 2])
