@@ -20,6 +20,7 @@ from torch import fx
 
 from fuser.adapters import aten
 from fuser.adapters.graph.layouts import CONVOLUTIONS
+from fuser.adapters.graph.partial_reductions import SUMS
 from fuser.adapters.graph.views import has_numbers, laid_out
 from fuser.adapters.nodes import computed, is_write, kind_of, results_of, tensor_of, writes
 from fuser.adapters.partition import why_not
@@ -39,8 +40,10 @@ _BY_STRIDES = {
 }
 _LAST = torch.channels_last
 # Cost of a reduction over part of the channels, e.g. of a group norm, in bytes per byte of its
-# operand: if fewer elements than a vector are adjacent, then its kernel reads one by one.
+# operand: if fewer elements than a vector are adjacent, then its kernel reads one by one. A sum or
+# mean on a GPU reads its operand once more instead, in two steps.
 _SHORT_RUNS = 12
+_TWO_STEPS = 1
 
 
 def turn_channels_last(graph: fx.Graph, kept: Collection[fx.Node]) -> None:
@@ -115,6 +118,7 @@ class _Plan:
     """New layouts of a graph before the graph is changed.
 
     values    FakeTensors that differ from the traced ones
+    turned    inputs that are channels-last, traced row-major if the forward graph turned them
     last      readers of each copy into channels-last
     restored  readers of each copy into the traced layout
     saved     bytes that libraries copy in the graph as traced
@@ -124,6 +128,7 @@ class _Plan:
     graph: fx.Graph
     kept: Collection[fx.Node]
     values: dict[fx.Node, Any] = field(default_factory=dict)
+    turned: set[fx.Node] = field(default_factory=set)
     last: dict[fx.Node, list[fx.Node]] = field(default_factory=dict)
     restored: dict[fx.Node, list[fx.Node]] = field(default_factory=dict)
     saved: int = 0
@@ -134,11 +139,14 @@ class _Plan:
         for node in self.graph.nodes:
             if _may_turn(node):
                 self.turn(node)
+            elif node.op == "placeholder":
+                if has_numbers(node) and _is_last(tensor_of(node)):
+                    self.turned.add(node)
             elif node.op == "output":
                 shown = [n for n in results_of(self.graph) if isinstance(n, fx.Node)]
                 self.restore(node, [n for n in shown if n not in self.kept])
             else:
-                changed = [n for n in node.all_input_nodes if n in self.values]
+                changed = [n for n in node.all_input_nodes if n in self.values or n in self.turned]
                 if changed and not self.follows(node):
                     self.restore(node, changed)
 
@@ -188,7 +196,10 @@ class _Plan:
         reduced = {d % now.ndim for d in dims}
         vector = 16 if now.device.type == "cpu" else 16 // now.element_size()
         short = _run(now, reduced, vector) < min(vector, _run(before, reduced, vector))
-        return _SHORT_RUNS * _bytes(now) if short else 0
+        if not short:
+            return 0
+        twice = node.target in SUMS and now.device.type != "cpu"
+        return (_TWO_STEPS if twice else _SHORT_RUNS) * _bytes(now)
 
     def restore(self, node: fx.Node, operands: Collection[fx.Node]) -> None:
         for n in operands:

@@ -34,6 +34,7 @@ from fuser.adapters.graph.layouts import lay_out_for_readers, write_slices_apart
 from fuser.adapters.graph.mutation import final_writes
 from fuser.adapters.graph.one_hot import sum_one_place
 from fuser.adapters.graph.padding import pad_products, take_strides
+from fuser.adapters.graph.partial_reductions import reduce_in_two_steps
 from fuser.adapters.graph.prepacking import pack_weights
 from fuser.adapters.graph.rematerialization import (
     drop_draw_numbers,
@@ -44,7 +45,7 @@ from fuser.adapters.graph.rematerialization import (
 from fuser.adapters.graph.sizes import settle_sizes
 from fuser.adapters.graph.upsampling import repeat_by_views
 from fuser.adapters.graph.views import drop_views, memory_of
-from fuser.adapters.nodes import results_of
+from fuser.adapters.nodes import device_of, results_of
 from fuser.adapters.partition import Partition, partition
 
 S = TypeVar("S")
@@ -153,6 +154,12 @@ def _find_kept(s: GraphState) -> None:
 def _turn_channels_last(s: GraphState) -> None:
     _find_kept(s)
     turn_channels_last(s.graph, s.kept)
+
+
+def _reduce_in_two_steps(s: GraphState) -> None:
+    devices = {d.type for node in s.graph.nodes if (d := device_of(node)) is not None}
+    if devices - {"cpu"}:
+        reduce_in_two_steps(s.graph)
 
 
 def _pad_products(s: GraphState) -> None:
@@ -277,6 +284,14 @@ GRAPH_PASSES: tuple[Pass[GraphState], ...] = (
         does="turns images of all convolutions if that saves copies between layouts",
         after="FakeTensors of images are channels-last; results of the graph keep their strides",
         reason="after take_strides: the backward graph follows the layouts of saved images",
+    ),
+    Pass(
+        "reduce_in_two_steps",
+        _reduce_in_two_steps,
+        before="group norms may reduce few channels of channels-last images",
+        does="reduces the pixels of each channel, then the channels of a group; on GPUs",
+        after="no kernel reads an image in runs of few channels",
+        reason="after turn_channels_last, which decides the layouts of images",
     ),
     Pass(
         "correct_strides",

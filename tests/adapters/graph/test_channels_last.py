@@ -11,9 +11,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import fx, nn
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 from fuser.adapters.dynamo import backend
-from fuser.adapters.graph.channels_last import turn_channels_last
+from fuser.adapters.graph.channels_last import _Plan, turn_channels_last
 from tests.adapters.graphs import names, traced
 from tests.adapters.training import ConvNet, agree
 
@@ -211,6 +212,44 @@ def test_a_transposed_convolution() -> None:
     module = turned(f, X, up.weight.detach(), V)
     assert all(layouts(module))
     check(module, f, X, up.weight.detach(), V)
+
+
+def test_inputs_that_the_forward_graph_turned() -> None:
+    """A backward graph is traced row-major. Ops on saved images that the forward graph turned
+    follow them, so that no copy is needed."""
+
+    def f(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor]:
+        return (F.conv2d(x.relu() * 2, w).sum((2, 3)),)
+
+    x, w = torch.randn(2, 8, 6, 6), torch.randn(8, 8, 3, 3)
+    module = traced(f, x, w)
+    image = next(iter(module.graph.nodes))
+    image.meta["val"] = image.meta["val"].contiguous(memory_format=LAST)
+    turn_channels_last(module.graph, set())
+    module.recompile()
+    assert all(layouts(module))
+    assert copies(module) == 1  # of the weight
+    torch.testing.assert_close(module(x.to(memory_format=LAST), w), f(x, w))
+
+
+@pytest.mark.parametrize(("device", "passes"), [("cpu", 12), ("cuda", 1)])
+def test_cost_of_reductions_of_short_groups(device: str, passes: int) -> None:
+    """A sum over groups of two channels is read element by element on a CPU, and once more on a
+    GPU."""
+    graph = traced(lambda x: x.view(2, 16, 2, 6, 6).mean((2, 3, 4)), torch.randn(2, 32, 6, 6)).graph
+    (node,) = (n for n in graph.nodes if "mean" in str(n.target))
+    fakes = FakeTensorMode()
+
+    def fake(strides: tuple[int, ...]) -> FakeTensor:
+        value = torch.empty_strided((2, 16, 2, 6, 6), strides, device="meta")
+        return FakeTensor(fakes, value, torch.device(device))
+
+    grouped = node.args[0]
+    grouped.meta["val"] = fake((1152, 72, 36, 6, 1))
+    plan = _Plan(graph, ())
+    assert plan.slower(node) == 0
+    plan.values[grouped] = fake((1152, 2, 1, 192, 32))
+    assert plan.slower(node) == passes * 4 * 2304
 
 
 def test_norms_of_groups_keep_rows_on_a_cpu() -> None:
