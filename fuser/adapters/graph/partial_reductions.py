@@ -108,7 +108,8 @@ def _mean_of_squares(node: fx.Node) -> fx.Node | None:
         mean = mean.all_input_nodes[0]
     if not isinstance(mean, fx.Node) or mean.target is not aten.mean.dim:
         return None
-    equal = mean.args[0] is centered.args[0] and list(mean.args[1]) == list(node.args[1])
+    dims: list[Any] = [mean.args[1], node.args[1]]
+    equal = mean.args[0] is centered.args[0] and list(dims[0]) == list(dims[1])
     return mean if equal and not mean.kwargs and not node.kwargs else None
 
 
@@ -140,8 +141,9 @@ def _combine_variances(graph: fx.Graph, node: fx.Node, mean: fx.Node) -> None:
 
 
 def _is_short_group_norm(node: fx.Node) -> bool:
-    gradient, image, _, _, weight, *_ = node.args
-    groups: Any = node.args[8]
+    arguments: list[Any] = list(node.args)
+    gradient, image, _, _, weight, *_ = arguments
+    groups = arguments[8]
     tensors = [n for n in (gradient, image, weight) if n is not None]
     if not all(isinstance(n, fx.Node) and has_numbers(n) for n in tensors):
         return False
@@ -160,8 +162,9 @@ def _is_short_group_norm(node: fx.Node) -> bool:
 
 def _write_gradients(graph: fx.Graph, node: fx.Node) -> None:
     """Rewrites native_group_norm_backward by sums over the pixels of each channel."""
-    gradient, image, mean, rstd, weight, *_ = node.args
-    groups: Any = node.args[8]
+    arguments: list[Any] = list(node.args)
+    gradient, image, mean, rstd, weight, *_ = arguments
+    groups = arguments[8]
     value = tensor_of(image)
     n, c, h, w = value.shape
     sizes, channels = [n, groups, c // groups, h, w], [1, groups, c // groups, 1, 1]
