@@ -128,8 +128,7 @@ void Verifier::axes_of_dims() const {
     expect_loops(!(axes[S] & ~p.reduced), "a kept axis in d1; expected reduced ones");
     expect_loops(s.stagings.empty(), "tiles of a kernel with reductions; expected none");
   } else {
-    expect_loops(s.stagings.empty() == !axes[S],
-                 "axes in d1 without tiles, or tiles without axes in d1; expected both or none");
+    expect_loops(s.stagings.empty() || axes[S], "tiles without axes in d1; expected axes");
   }
 }
 
@@ -140,7 +139,11 @@ void Verifier::tasks(const CpuLoops& found) const {
   if (found.block)
     expect_loops(p.reduced && !reduces_lanes() && may_split(p),
                  "a block of rows; expected one reduction over columns, and nothing after it");
-  if (!p.reduced) return;
+  if (!p.reduced) {
+    expect_loops(!axes[S] || of_s.grid || !s.stagings.empty(),
+                 "axes in d1 of a kernel without reductions or tiles; expected tasks over d1");
+    return;
+  }
   if (!reduces_lanes()) {
     if (!of_s.grid) return;
     expect_loops(found.block, "tasks divide columns; expected an Unroll loop over d1");
