@@ -16,7 +16,8 @@ import torch
 
 from fuser import _core
 from fuser._core import DataType
-from fuser.debug.interpreter import convert
+from fuser.debug.deferred import Deferred
+from fuser.debug.interpreter import OF_MEMORY, convert
 from fuser.ops.reference import LIBRARY, REDUCTIONS
 
 if TYPE_CHECKING:
@@ -43,6 +44,18 @@ class ErrorBounds:
 
     def of(self, tensor: int) -> torch.Tensor:
         return self.bounds[tensor][0]
+
+    def extended(self, run: Run, record: dict[str, Any]) -> ErrorBounds | None:
+        """Adds the bounds of a tensor as add() does. Returns None if they exceed memory."""
+        if isinstance(run.values[record["id"]], Deferred):
+            return None
+        try:
+            self.add(run, record)
+        except (RuntimeError, MemoryError) as error:
+            if not (isinstance(error, MemoryError) or OF_MEMORY.search(str(error))):
+                raise
+            return None
+        return self
 
     def add(self, run: Run, record: dict[str, Any]) -> None:
         """Adds the bounds of a tensor that the run has just evaluated."""

@@ -98,7 +98,7 @@ def _interpret(
             ) from None
         run.shapes[place] = run.values[place].shape
         if errors:
-            errors = _bounded(errors, run, record)
+            errors = errors.extended(run, record)
         if record.get("rounds"):
             length = math.prod(run.shapes[operands[0]][d] for d in record["dims"])
             terms[place] = max(terms[place], length)
@@ -117,19 +117,6 @@ def _interpret(
     return [
         Exact(run.values[t], terms[t], single[t], errors.of(t) if errors else None) for t in outputs
     ]
-
-
-def _bounded(errors: ErrorBounds, run: Run, record: dict[str, Any]) -> ErrorBounds | None:
-    """Adds the bounds of one more tensor. Returns None if they exceed memory."""
-    if isinstance(run.values[record["id"]], Deferred):
-        return None
-    try:
-        errors.add(run, record)
-    except (RuntimeError, MemoryError) as error:
-        if not (isinstance(error, MemoryError) or _OF_MEMORY.search(str(error))):
-            raise
-        return None
-    return errors
 
 
 def _is_single(record: dict[str, Any]) -> bool:
@@ -308,7 +295,7 @@ class Run:
             if not any(isinstance(self.values[t], Deferred) for t in record["operands"]):
                 return self.tensor(record)
         except (RuntimeError, MemoryError) as error:
-            if not (isinstance(error, MemoryError) or _OF_MEMORY.search(str(error))):
+            if not (isinstance(error, MemoryError) or OF_MEMORY.search(str(error))):
                 raise
         deferred = self.in_parts(record)
         if deferred is None:
@@ -522,7 +509,7 @@ class Run:
 
 
 # Messages of torch about too little memory, or byte counts that overflow.
-_OF_MEMORY = re.compile(r"memory|overflow")
+OF_MEMORY = re.compile(r"memory|overflow")
 
 
 def _fits(elements: int) -> bool:
