@@ -98,9 +98,14 @@ BROKEN_3 = [
         "pointwise",
         "dim d1 []\ndim d2 [a0 a1]",
         "dim d1 [a0]\ndim d2 [a1]",
-        "axes in d1 without tiles",
+        "axes in d1 of a kernel without reductions or tiles",
     ),
-    ("transpose", "staging access 0 Registers Tile\n", "", "axes in d1 without tiles"),
+    (
+        "transpose",
+        "dim d1 [a0]\ndim d2 [a1]",
+        "dim d1 []\ndim d2 [a0 a1]",
+        "tiles without axes in d1",
+    ),
     (
         "pointwise",
         "nest",

@@ -119,6 +119,11 @@ PRIMITIVES: list[tuple[str, str, Changes]] = [
     ("sides of tiles", "transpose", [*lanes(16, 8), ("d1 Serial 1024", "d1 Serial 40")]),
     ("one tile less", "transpose", [("staging access 1 Registers Tile\n", "")]),
     (
+        "rows inside of vectors",
+        "transpose",
+        [(f"staging access {i} Registers Tile\n", "") for i in (0, 1)],
+    ),
+    (
         "no tiles",
         "transpose",
         [
