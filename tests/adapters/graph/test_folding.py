@@ -16,7 +16,8 @@ from fuser.adapters.graph.folding import fold_affine_maps
 from fuser.adapters.graph.freezing import freeze
 from tests.adapters.graphs import names, traced
 
-X, W, B = torch.randn(2, 3, 6, 6), torch.randn(4, 3, 3, 3), torch.randn(4)
+_RANDOM = torch.Generator().manual_seed(0)
+X, W, B = (torch.randn(s, generator=_RANDOM) for s in ((2, 3, 6, 6), (4, 3, 3, 3), (4,)))
 PARAMETERS = range(1, 9)
 
 
