@@ -288,6 +288,27 @@ def test_rows_inside_hoist_values_of_the_lanes() -> None:
     torch.testing.assert_close(fd.execute([x, v])[0], x * v.rsqrt())
 
 
+@pytest.mark.parametrize("group", [2, 4, 8])
+def test_rows_inside_take_the_channels_of_groups_as_lanes(
+    group: int, rng: np.random.Generator
+) -> None:
+    """Groups of few channels are no rows: lanes run along all channels, and each vector gathers the
+    statistics of its groups once.
+    """
+    groups = 8
+    sizes = [(2, 50, groups, group), (2, 1, groups, 1), (1, 1, groups, group)]
+    image, mean, weight = (torch.from_numpy(rng.normal(size=size)).to(F32) for size in sizes)
+    fd = FusionDefinition()
+    x, m, w = (fd.from_pytorch(t) for t in (image, mean, weight))
+    fd.add_output((x - m) * w)
+    plan = fd.plan([image, mean, weight])
+    assert not isinstance(plan, tuple)
+    assert (plan["collapsed"], plan["rows_inside"]) == (2, 1)
+    (got,) = fd.execute([image, mean, weight])
+    wanted = (image.double() - mean.double()) * weight.double()
+    torch.testing.assert_close(got.double(), wanted, rtol=1e-6, atol=1e-6)
+
+
 def test_masks_and_loaded_coordinates(rng: np.random.Generator) -> None:
     fd = FusionDefinition()
     x, index = fd.define_tensor([-1, -1]), fd.define_tensor([-1, -1], dtype=DataType.Int)

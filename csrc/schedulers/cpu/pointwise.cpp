@@ -8,6 +8,7 @@
 // (lower/build/cpu_tiles.cpp).
 #include <algorithm>
 
+#include "fusion/kernel/reduction_phases.h"
 #include "schedulers/cpu/nest.h"
 #include "schedulers/cpu/schedulers.h"
 #include "schedulers/legal.h"
@@ -137,24 +138,34 @@ std::optional<Decision> plan_tiles(const Problem& p, SizeHints& hints, const Dev
                                   .streaming = streaming_stores(p, hints, device, along_rows)});
 }
 
-// Returns whether a vector that loops over rows saves work: values that vary along the lanes and
-// not along the rows are computed once, and lanes need not cross rows that are shorter than a
-// vector.
-bool wants_rows_inside(const Problem& p, SizeHints& hints, int lanes) {
+// Returns how many innermost dims the lanes take if a vector that loops over rows saves work, else
+// 0. Values that vary along the lanes and not along the rows are computed once, e.g. the statistics
+// of each channel's group, and lanes need not cross rows that are shorter than a vector.
+int dims_with_rows_inside(const Problem& p, SizeHints& hints, int lanes) {
   const Dims dims = collapse(p, p.order, all_accesses(p));
-  if (dims.size() < 2) return false;
   const auto extent = [&](const std::vector<AxisId>& axes) {
     return hints.at_most(extent_of(p, hints.exprs(), axes));
   };
-  const int64_t along = extent(dims.back());
-  if (along < short_side || along > longest_row || extent(dims.end()[-2]) < short_side)
-    return false;
-  const AxisSet of_lanes = set_of(dims.back()), of_rows = set_of(dims.end()[-2]);
-  return along < lanes ||
-         std::any_of(p.refined.values.begin(), p.refined.values.end(), [&](const Value& v) {
-           return (v.axes & of_lanes) && !(v.axes & of_rows) &&
-                  std::holds_alternative<Apply>(v.how);
-         });
+  const AxisSet all = used_axes(p.refined.values);
+  std::vector<AxisId> inner;
+  for (size_t count = 1; count < dims.size(); ++count) {
+    const std::vector<AxisId>& rows = dims[dims.size() - count - 1];
+    inner.insert(inner.end(), dims[dims.size() - count].begin(), dims[dims.size() - count].end());
+    const int64_t along = extent(inner);
+    // Factors of the lanes, by whether they vary along the rows.
+    const AxisSet of_lanes = set_of(inner), of_rows = set_of(rows);
+    bool equal = false, other = false, computed = false;
+    for (const Value& v : p.refined.values) {
+      if (!(v.axes & of_lanes) || v.axes == all) continue;
+      (v.axes & of_rows ? other : equal) = true;
+      computed = computed || (!(v.axes & of_rows) && std::holds_alternative<Apply>(v.how));
+    }
+    if (along < short_side || (other && !equal)) continue;
+    if (along > longest_row || extent(rows) < short_side) return 0;
+    const bool gathers = count > 1 && equal;
+    return along < lanes || computed || gathers ? static_cast<int>(count) : 0;
+  }
+  return 0;
 }
 
 }  // namespace
@@ -172,13 +183,14 @@ Decision plan_cpu_pointwise(const Problem& p, SizeHints& hints, const Device& de
   };
   int collapsed = std::min(1, count);
   const int wanted = cpu_lanes(p, device, registers, int64_t{1} << 20);
-  const bool rows_inside = wants_rows_inside(p, hints, wanted);
-  while (!rows_inside && collapsed < count && along(collapsed) < wanted) ++collapsed;
+  const int with_rows_inside = dims_with_rows_inside(p, hints, wanted);
+  if (with_rows_inside) collapsed = with_rows_inside;
+  while (!with_rows_inside && collapsed < count && along(collapsed) < wanted) ++collapsed;
   const int64_t elements = count ? along(collapsed) : 1;
   return to_plan(CpuPointwisePlan{.lanes = cpu_lanes(p, device, registers, elements),
                                   .collapsed = collapsed,
                                   .task = task_elements,
-                                  .rows_inside = rows_inside,
+                                  .rows_inside = with_rows_inside > 0,
                                   .streaming = streaming_stores(p, hints, device, false)});
 }
 
