@@ -41,7 +41,7 @@ _BY_STRIDES = {
 _LAST = torch.channels_last
 # Cost of a reduction over part of the channels, e.g. of a group norm, in bytes per byte of its
 # operand: if fewer elements than a vector are adjacent, then its kernel reads one by one. A sum or
-# mean on a GPU reads its operand once more instead, in two steps.
+# mean reads its operand once more instead, in two steps.
 _SHORT_RUNS = 12
 _TWO_STEPS = 1
 
@@ -198,7 +198,7 @@ class _Plan:
         short = _run(now, reduced, vector) < min(vector, _run(before, reduced, vector))
         if not short:
             return 0
-        twice = node.target in SUMS and now.device.type != "cpu"
+        twice = node.target in SUMS
         return (_TWO_STEPS if twice else _SHORT_RUNS) * _bytes(now)
 
     def restore(self, node: fx.Node, operands: Collection[fx.Node]) -> None:

@@ -45,7 +45,7 @@ from fuser.adapters.graph.rematerialization import (
 from fuser.adapters.graph.sizes import settle_sizes
 from fuser.adapters.graph.upsampling import repeat_by_views
 from fuser.adapters.graph.views import drop_views, memory_of
-from fuser.adapters.nodes import device_of, results_of
+from fuser.adapters.nodes import results_of
 from fuser.adapters.partition import Partition, partition
 
 S = TypeVar("S")
@@ -154,12 +154,6 @@ def _find_kept(s: GraphState) -> None:
 def _turn_channels_last(s: GraphState) -> None:
     _find_kept(s)
     turn_channels_last(s.graph, s.kept)
-
-
-def _reduce_in_two_steps(s: GraphState) -> None:
-    devices = {d.type for node in s.graph.nodes if (d := device_of(node)) is not None}
-    if devices - {"cpu"}:
-        reduce_in_two_steps(s.graph)
 
 
 def _pad_products(s: GraphState) -> None:
@@ -287,9 +281,9 @@ GRAPH_PASSES: tuple[Pass[GraphState], ...] = (
     ),
     Pass(
         "reduce_in_two_steps",
-        _reduce_in_two_steps,
+        lambda s: reduce_in_two_steps(s.graph),
         before="group norms may reduce few channels of channels-last images",
-        does="reduces the pixels of each channel, then the channels of a group; on GPUs",
+        does="reduces the pixels of each channel, then the channels of a group",
         after="no kernel reads an image in runs of few channels",
         reason="after turn_channels_last, which decides the layouts of images",
     ),

@@ -232,10 +232,9 @@ def test_inputs_that_the_forward_graph_turned() -> None:
     torch.testing.assert_close(module(x.to(memory_format=LAST), w), f(x, w))
 
 
-@pytest.mark.parametrize(("device", "passes"), [("cpu", 12), ("cuda", 1)])
-def test_cost_of_reductions_of_short_groups(device: str, passes: int) -> None:
-    """A sum over groups of two channels is read element by element on a CPU, and once more on a
-    GPU."""
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_cost_of_reductions_of_short_groups(device: str) -> None:
+    """A sum over groups of two channels reads its operand once more, in two steps."""
     graph = traced(lambda x: x.view(2, 16, 2, 6, 6).mean((2, 3, 4)), torch.randn(2, 32, 6, 6)).graph
     (node,) = (n for n in graph.nodes if "mean" in str(n.target))
     fakes = FakeTensorMode()
@@ -249,12 +248,12 @@ def test_cost_of_reductions_of_short_groups(device: str, passes: int) -> None:
     plan = _Plan(graph, ())
     assert plan.slower(node) == 0
     plan.values[grouped] = fake((1152, 2, 1, 192, 32))
-    assert plan.slower(node) == passes * 4 * 2304
+    assert plan.slower(node) == 4 * 2304
 
 
-def test_norms_of_groups_keep_rows_on_a_cpu() -> None:
-    """A group of two channels is two adjacent elements channels-last, and an image row-major. Norms
-    of whole channels follow."""
+def test_norms_of_groups_follow_on_a_cpu() -> None:
+    """A group of two channels is two adjacent elements channels-last, and an image row-major: its
+    sums take two steps."""
     x, w = torch.randn(2, 32, 6, 6), torch.randn(32, 32, 3, 3)
 
     def network(groups: int, x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor]:
@@ -264,6 +263,6 @@ def test_norms_of_groups_keep_rows_on_a_cpu() -> None:
             y = ((y - y.mean((2, 3, 4), keepdim=True)).relu()).view(2, 32, 6, 6)
         return (y.sum((2, 3)),)
 
-    for groups, wanted in ((16, False), (1, True)):
+    for groups in (16, 1):
         module = turned(partial(network, groups), x, w)
-        assert set(layouts(module)) == {wanted}
+        assert set(layouts(module)) == {True}
