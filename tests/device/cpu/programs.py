@@ -1,17 +1,25 @@
-"""Functions with vectors written by hand, compiled for several instruction sets and called through
-ctypes."""
+"""Functions with vectors written by hand, compiled for several instruction sets and called: in this
+process through ctypes, or on another architecture through an emulator.
+
+AArch64 is an instruction set of x86 machines that have a cross compiler and QEMU (Debian, Ubuntu:
+apt install g++-aarch64-linux-gnu qemu-user-static).
+"""
 
 from __future__ import annotations
 
 import ctypes
 import platform
+import re
+import shutil
 import subprocess
 import tempfile
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,6 +28,9 @@ from fuser.runtime import host
 from tests.device.programs import COMPUTE, result_dtype, text_of
 
 X86 = platform.machine() in {"x86_64", "AMD64"}
+
+CROSS = shutil.which("aarch64-linux-gnu-g++")
+EMULATOR = shutil.which("qemu-aarch64-static") or shutil.which("qemu-aarch64")
 
 # Flags that select an instruction set, and the features of /proc/cpuinfo that running it needs.
 ISAS: dict[str, tuple[tuple[str, ...], set[str]]] = (
@@ -34,6 +45,8 @@ ISAS: dict[str, tuple[tuple[str, ...], set[str]]] = (
     if X86
     else {"generic": ((), set())}
 )
+if X86 and CROSS:
+    ISAS["aarch64"] = ((), {"asimd"})
 
 
 def features() -> set[str]:
@@ -46,8 +59,9 @@ def features() -> set[str]:
 
 
 def runnable() -> list[str]:
-    """The instruction sets that this processor has."""
-    return [name for name, (_, needed) in ISAS.items() if needed <= features()]
+    """The instruction sets that this processor has or an emulator provides, the widest first."""
+    provided = features() | ({"asimd"} if EMULATOR else set())
+    return [name for name, (_, needed) in ISAS.items() if needed <= provided]
 
 
 def flags(isa: str) -> list[str]:
@@ -57,17 +71,128 @@ def flags(isa: str) -> list[str]:
     return [*kept, "-std=c++17", "-O2", "-fPIC", "-Wno-psabi", *ISAS[isa][0]]
 
 
-def build(functions: str, isa: str) -> ctypes.CDLL:
-    """The functions, after the blocks that they need, as a loaded library."""
+def build(functions: str, isa: str) -> Functions:
+    """The functions, after the blocks that they need, ready to be called if `isa` is runnable."""
+    text = _core.cpu_text(functions) + functions
     with tempfile.TemporaryDirectory() as folder:
-        source, library = Path(folder) / "functions.cpp", Path(folder) / "functions.so"
-        source.write_text(_core.cpu_text(functions) + functions)
-        command = [*host.compiler().command, *flags(isa), "-shared", str(source)]
+        if isa == "aarch64":
+            assert CROSS is not None
+            names = re.findall(r'extern "C" void (\w+)\(', functions)
+            text += _SERVER.replace("@TABLE@", "".join(f'{{"{n}", (F){n}}},' for n in names))
+            command, made = [CROSS, *flags(isa), "-static"], Path(folder) / "functions"
+        else:
+            command = [*host.compiler().command, *flags(isa), "-shared"]
+            made = Path(folder) / "functions.so"
+        source = Path(folder) / "functions.cpp"
+        source.write_text(text)
         done = subprocess.run(
-            [*command, "-o", str(library), "-lm"], capture_output=True, text=True, check=False
+            [*command, str(source), "-o", str(made), "-lm"],
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 0, done.stderr[:4000]
-        return ctypes.CDLL(str(library))
+        if isa != "aarch64":
+            return Loaded(ctypes.CDLL(str(made)))
+        return _Emulated(made) if EMULATOR else _Compiled()
+
+
+class Functions(Protocol):
+    """Functions (n, a, b, c, out) by name."""
+
+    def call(self, name: str, n: int, inputs: Sequence[Tensor], output: Tensor) -> None: ...
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A library in this process."""
+
+    library: ctypes.CDLL
+
+    def call(self, name: str, n: int, inputs: Sequence[Tensor], output: Tensor) -> None:
+        pointers = [ctypes.c_void_p(t.data_ptr()) for t in inputs]
+        pointers += [ctypes.c_void_p()] * (3 - len(pointers))
+        getattr(self.library, name)(
+            ctypes.c_int64(n), *pointers, ctypes.c_void_p(output.data_ptr())
+        )
+
+
+class _Compiled:
+    """Functions that nothing here can run."""
+
+    def call(self, name: str, n: int, inputs: Sequence[Tensor], output: Tensor) -> None:
+        raise AssertionError("there is no emulator")
+
+
+class _Emulated:
+    """A process of an emulator that answers calls: operands and result travel through pipes."""
+
+    def __init__(self, program: Path) -> None:
+        assert EMULATOR is not None
+        self.process = subprocess.Popen(
+            [EMULATOR, str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        weakref.finalize(self, self.process.kill)
+        # The program file may go once the emulator has read it.
+        self.call("-", 0, [], torch.empty(0))
+
+    def call(self, name: str, n: int, inputs: Sequence[Tensor], output: Tensor) -> None:
+        stdin, stdout = self.process.stdin, self.process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        held = [_memory_of(t) for t in (*inputs, output)]
+        held += [np.zeros(0, np.uint8)] * (3 - len(inputs))
+        held[-1], held[len(inputs)] = held[len(inputs)], held[-1]  # the result is the last
+        sizes = " ".join(f"{len(m)} {m.ctypes.data % 64}" for m in held)
+        stdin.write(f"{name} {n} {sizes}\n".encode() + b"".join(m.tobytes() for m in held))
+        stdin.flush()
+        total = sum(len(m) for m in held)
+        found = np.frombuffer(stdout.read(total + 1)[1:], np.uint8)
+        assert len(found) == total, f"{name}: the emulated program ended"
+        for memory in held:
+            memory[:], found = found[: len(memory)], found[len(memory) :]
+
+
+def _memory_of(tensor: Tensor) -> np.ndarray[Any, Any]:
+    """The bytes from the first element of a tensor to the end of its memory: functions may access
+    elements behind the tensor's last."""
+    storage = tensor.untyped_storage()
+    size = storage.nbytes() - tensor.storage_offset() * tensor.itemsize
+    if size == 0:
+        return np.zeros(0, np.uint8)
+    return np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(tensor.data_ptr()))
+
+
+# The main program of emulated functions. Its buffers have the alignment of the caller's, up to 64.
+_SERVER = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+typedef void (*F)(long long, const void*, const void*, const void*, void*);
+static const struct { const char* name; F f; } table[] = {@TABLE@};
+int main() {
+  char name[128];
+  long long n, size[4], offset[4];
+  while (scanf("%127s %lld", name, &n) == 2) {
+    char* made[4];
+    for (int i = 0; i < 4; ++i) {
+      if (scanf("%lld %lld", size + i, offset + i) != 2) return 1;
+      made[i] = (char*)aligned_alloc(64, (size[i] + 191) / 64 * 64);
+    }
+    getchar();
+    for (int i = 0; i < 4; ++i)
+      if (fread(made[i] + offset[i], 1, size[i], stdin) != (size_t)size[i]) return 1;
+    for (const auto& row : table)
+      if (!strcmp(row.name, name))
+        row.f(n, made[0] + offset[0], made[1] + offset[1], made[2] + offset[2],
+              made[3] + offset[3]);
+    putchar('=');
+    for (int i = 0; i < 4; ++i) fwrite(made[i] + offset[i], 1, size[i], stdout);
+    fflush(stdout);
+    for (char* p : made) free(p);
+  }
+}
+"""
 
 
 @dataclass(frozen=True)
@@ -110,11 +235,7 @@ def op_program(
     return OpProgram(dtype, lanes, rows, "\n".join(functions))
 
 
-def run(library: ctypes.CDLL, name: str, inputs: Sequence[Tensor], output: Tensor) -> Tensor:
+def run(functions: Functions, name: str, inputs: Sequence[Tensor], output: Tensor) -> Tensor:
     """The output of a function (n, a, b, c, out)."""
-    held = [t.contiguous() for t in inputs]
-    pointers = [ctypes.c_void_p(t.data_ptr()) for t in held]
-    pointers += [ctypes.c_void_p()] * (3 - len(pointers))
-    function = getattr(library, name)
-    function(ctypes.c_int64(len(output)), *pointers, ctypes.c_void_p(output.data_ptr()))
+    functions.call(name, len(output), [t.contiguous() for t in inputs], output)
     return output

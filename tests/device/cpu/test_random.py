@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
-
 import pytest
 import torch
 
 from fuser.ops.reference import REFERENCES
-from tests.device.cpu.programs import ISAS, build, run, runnable
+from tests.device.cpu.programs import ISAS, Functions, build, run, runnable
 
 LANES = (4, 8, 16, 32)
 INDEX = {torch.int32: "i32", torch.int64: "i64"}
@@ -16,7 +14,7 @@ SEED, OFFSET = 0x123456789ABCDEF, 0x7FFFFFFFFFFFFF0C
 
 
 @pytest.fixture(scope="module", params=runnable())
-def library(request: pytest.FixtureRequest) -> ctypes.CDLL:
+def library(request: pytest.FixtureRequest) -> Functions:
     assert request.param in ISAS
     return build(
         "".join(
@@ -33,7 +31,7 @@ def library(request: pytest.FixtureRequest) -> ctypes.CDLL:
 
 @pytest.mark.parametrize("dtype", INDEX)
 @pytest.mark.parametrize("name", ["random32", "random64"])
-def test_equals_the_scalar_function(name: str, dtype: torch.dtype, library: ctypes.CDLL) -> None:
+def test_equals_the_scalar_function(name: str, dtype: torch.dtype, library: Functions) -> None:
     """Neighbours from a multiple of a call's words, from elsewhere, and scattered elements."""
     last = torch.iinfo(dtype).max - 64
     count = torch.arange(64)

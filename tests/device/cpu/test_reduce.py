@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import math
 
 import pytest
 import torch
 from torch import Tensor
 
-from tests.device.cpu.programs import build, run, runnable
+from tests.device.cpu.programs import Functions, build, run, runnable
 
 LANES = 16
 REAL = {torch.float32: "f32", torch.float64: "f64", torch.int32: "i32", torch.int8: "i8"}
@@ -87,7 +86,7 @@ extern "C" void OnlineSoftmax_{t}(i64 n, const {t}* a, const void*, const void*,
 
 
 @pytest.fixture(scope="module", params=runnable())
-def library(request: pytest.FixtureRequest) -> ctypes.CDLL:
+def library(request: pytest.FixtureRequest) -> Functions:
     return build(functions(), request.param)
 
 
@@ -110,9 +109,7 @@ def rows_of(dtype: torch.dtype, request: pytest.FixtureRequest) -> Tensor:
 
 
 @pytest.mark.parametrize("dtype", REAL, ids=REAL.values())
-def test_one_field(
-    dtype: torch.dtype, library: ctypes.CDLL, request: pytest.FixtureRequest
-) -> None:
+def test_one_field(dtype: torch.dtype, library: Functions, request: pytest.FixtureRequest) -> None:
     x = rows_of(dtype, request)
     for tag in SIMPLE:
         if tag == "Prod" and dtype.is_floating_point:
@@ -135,7 +132,7 @@ def test_one_field(
 
 
 @pytest.mark.parametrize("dtype", REAL, ids=REAL.values())
-def test_argmax(dtype: torch.dtype, library: ctypes.CDLL, request: pytest.FixtureRequest) -> None:
+def test_argmax(dtype: torch.dtype, library: Functions, request: pytest.FixtureRequest) -> None:
     x = rows_of(dtype, request)
     for tag in ("ArgMax", "ArgMin"):
         values = torch.empty(len(x), dtype=dtype)
@@ -149,7 +146,7 @@ def test_argmax(dtype: torch.dtype, library: ctypes.CDLL, request: pytest.Fixtur
             torch.testing.assert_close(values[row], x[row, got[row]], equal_nan=True)
 
 
-def test_any_and_all(library: ctypes.CDLL, request: pytest.FixtureRequest) -> None:
+def test_any_and_all(library: Functions, request: pytest.FixtureRequest) -> None:
     generator = torch.Generator().manual_seed(request.config.option.seed)
     x = torch.rand(64, 128, generator=generator) < torch.linspace(0, 1, 64)[:, None] ** 4
     x[-1] = True
@@ -159,7 +156,7 @@ def test_any_and_all(library: ctypes.CDLL, request: pytest.FixtureRequest) -> No
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_welford(dtype: torch.dtype, library: ctypes.CDLL, request: pytest.FixtureRequest) -> None:
+def test_welford(dtype: torch.dtype, library: Functions, request: pytest.FixtureRequest) -> None:
     x = rows_of(dtype, request)[8:] + 3
     got = run(library, f"Welford_{REAL[dtype]}", [x], torch.empty(3 * len(x), dtype=dtype))
     mean, squares, count = got.view(-1, 3).double().unbind(1)
@@ -171,7 +168,7 @@ def test_welford(dtype: torch.dtype, library: ctypes.CDLL, request: pytest.Fixtu
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_online_softmax(
-    dtype: torch.dtype, library: ctypes.CDLL, request: pytest.FixtureRequest
+    dtype: torch.dtype, library: Functions, request: pytest.FixtureRequest
 ) -> None:
     x = rows_of(dtype, request)
     got = run(library, f"OnlineSoftmax_{REAL[dtype]}", [x], torch.empty(2 * len(x), dtype=dtype))

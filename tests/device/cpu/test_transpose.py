@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
-
 import pytest
 import torch
 
-from tests.device.cpu.programs import build, run, runnable
+from tests.device.cpu.programs import Functions, build, run, runnable
 from tests.device.programs import ELEMENT
 from tests.device.test_device import all_of
 
@@ -33,11 +31,11 @@ extern "C" void turn_{t}_{n}(i64 count, const {t}* a, const void*, const void*, 
 
 
 @pytest.fixture(scope="module", params=runnable())
-def turns(request: pytest.FixtureRequest) -> ctypes.CDLL:
+def turns(request: pytest.FixtureRequest) -> Functions:
     return build(functions(), request.param)
 
 
-def test_elements_and_lanes_change_places(turns: ctypes.CDLL) -> None:
+def test_elements_and_lanes_change_places(turns: Functions) -> None:
     for dtype, name in ELEMENT.items():
         for n in SIZES:
             count = 2 * n * n

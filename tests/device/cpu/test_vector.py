@@ -6,7 +6,6 @@ Run with -s to print the largest error of each op.
 
 from __future__ import annotations
 
-import ctypes
 import re
 import zlib
 from pathlib import Path
@@ -16,7 +15,7 @@ import torch
 
 from csrc.device.embed import read_blocks
 from fuser import _core
-from tests.device.cpu.programs import ISAS, build, op_program, run, runnable
+from tests.device.cpu.programs import ISAS, Functions, build, op_program, run, runnable
 from tests.device.programs import COMPUTE, result_dtype
 from tests.ops.accuracy import check
 from tests.ops.cases import cases
@@ -28,7 +27,7 @@ DENSE = 1 << 17  # samples per op of floats, over its domain and over all bit pa
 # Vectors of one register, of several, and of a fraction of one. The widest instruction set runs
 # every dtype, the others the ones with vector forms.
 WIDEST = runnable()[0]
-LANES = {"avx512": 16, "avx2": 16, "generic": 4}
+LANES = {"avx512": 16, "avx2": 16, "generic": 4, "aarch64": 8}
 BUILDS = [
     (isa, dtype)
     for isa in runnable()
@@ -38,7 +37,7 @@ BUILDS = [
 
 
 @pytest.fixture(scope="module", params=BUILDS, ids=lambda key: f"{key[0]}-{COMPUTE[key[1]]}")
-def built(request: pytest.FixtureRequest) -> tuple[torch.dtype, list[object], ctypes.CDLL]:
+def built(request: pytest.FixtureRequest) -> tuple[torch.dtype, list[object], Functions]:
     isa, dtype = request.param
     program = op_program(dtype, LANES[isa])
     return dtype, program.rows, build(program.text, isa)
@@ -52,7 +51,7 @@ def patterns(dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
 
 # One test for all rows: a row takes milliseconds.
 def test_ops(
-    built: tuple[torch.dtype, list[object], ctypes.CDLL], request: pytest.FixtureRequest
+    built: tuple[torch.dtype, list[object], Functions], request: pytest.FixtureRequest
 ) -> None:
     dtype, rows, library = built
     seed = request.config.option.seed
