@@ -376,9 +376,7 @@ Schedule schedule_inner_outer(Problem& p, const Plan& plan) {
   const bool several_loops = reduction_shape_of(p).loops > 1;
   for (size_t i = 0; i < p.accesses.size(); ++i) {
     const MemoryAccess& a = p.accesses[i];
-    const AxisSet axes = axes_of(p, a);
-    const bool row = !a.store && (axes & p.reduced) && (axes & ~p.reduced) && !is_loaded(a);
-    if (!row || fields.staged.contains(i)) continue;
+    if (a.store || !moves_rows(p, a) || is_loaded(a) || fields.staged.contains(i)) continue;
     const auto access = static_cast<AccessId>(i);
     const int width = s.accesses[i].width;
     if (stages && width > 1 && width * size_of(a.dtype) >= 4)

@@ -117,10 +117,19 @@ void check_subset(const Plan& planned, FieldName field, const AccessSet& was, co
 
 void check_resources(const Plan& planned, const Plan& wanted, const KernelIR& kernel,
                      int64_t shared, const Device& planned_for) {
-  if (wanted == planned) return;
   // The host executor plans for a small GPU but can run a kernel that fits the real one.
   const Device device =
       planned_for.kind == Device::Kind::Emulated ? known_device(planned_for.arch) : planned_for;
+  // The blocks of a cooperative grid must be resident at the same time.
+  constexpr int64_t reserved = 1 << 10;  // bytes of shared memory that the system keeps per block
+  const int64_t blocks = kernel.cooperative ? std::max(1, kernel.min_blocks) : 0;
+  const bool resident = blocks * (shared + reserved) <= device.shared_per_sm &&
+                        blocks * kernel.threads <= device.threads_per_sm;
+  if (wanted == planned) {
+    FUSER_ASSERT(resident || planned_for.kind == Device::Kind::Emulated, to_string(planned), ": ",
+                 blocks, " cooperative blocks of ", shared, " bytes of shared memory per SM");
+    return;
+  }
   const std::string is = changes(planned, wanted);
   const int64_t arrays = array_bytes(kernel);
   expect(
@@ -128,9 +137,6 @@ void check_resources(const Plan& planned, const Plan& wanted, const KernelIR& ke
       text("at most ", device.shared_per_block, " bytes of shared memory per block, got ", shared));
   expect(planned, arrays <= most_array_bytes, is,
          text("at most ", most_array_bytes, " bytes of register arrays per thread, got ", arrays));
-  // The blocks of a cooperative grid must be resident at the same time.
-  constexpr int64_t reserved = 1 << 10;  // bytes of shared memory that the system keeps per block
-  const int64_t blocks = kernel.cooperative ? std::max(1, kernel.min_blocks) : 0;
   expect(planned, blocks * (shared + reserved) <= device.shared_per_sm, is,
          text("at most ", device.shared_per_sm, " bytes of shared memory for ", blocks,
               " blocks per SM, because all blocks must be resident at once, got ", shared,

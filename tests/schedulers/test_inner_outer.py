@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from fuser import FusionDefinition, Plan, UserError, _core, _core_testing
+from fuser.ops import as_dtype
 from tests.support.reducing import (
     PROGRAMS,
     assert_close,
@@ -272,3 +273,54 @@ def test_plan_1(changes: dict[str, int], rng: np.random.Generator) -> None:
     with pytest.raises(UserError, match="is not allowed; expected") as caught:
         fd.execute(inputs, plan=plan.replace(**changes))
     assert caught.value.rule == "plan-1"
+
+
+def rotated_norm_backward(heads: int, dtype: torch.dtype) -> FusionDefinition:
+    """The gradient of a norm of rows of heads * 64 elements whose results were rotated: the tables
+    of cosines and sines vary along the elements of a head, not along the heads.
+    """
+    with FusionDefinition() as fd:
+        given, x = (fd.define_tensor([-1, heads, 64], dtype=as_dtype(dtype)) for _ in range(2))
+        cos, sin = (fd.define_tensor([-1, 1, 64]) for _ in range(2))
+        weight, rstd = fd.define_tensor([1, heads, 64]), fd.define_tensor([-1, 1, 1])
+        gradient = given * cos - fd.ops.roll(given * sin, 32, 2)
+        normal = x * rstd
+        fd.add_output(fd.ops.sum(gradient * normal, [0]))
+        scaled = gradient * weight
+        mean = fd.ops.mean(scaled * normal, [1, 2], True)
+        fd.add_output((scaled - normal * mean) * rstd)
+    return fd
+
+
+def rotated_shapes(rows: int, heads: int) -> list[tuple[int, ...]]:
+    table = (rows, 1, 64)
+    return [(rows, heads, 64), (rows, heads, 64), table, table, (1, heads, 64), (rows, 1, 1)]
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("dtype", [F32, BF16], ids=str)
+def test_blocks_with_tables_of_heads_are_resident(dtype: torch.dtype, arch: int) -> None:
+    """Shared memory of all row copies fits, also of tables that vary along a part of the row."""
+    device, reserved, cooperative = _core.known_device(arch), 1024 if arch >= 80 else 0, 0
+    for heads in (2, 4, 8, 16, 32, 64):
+        fd = rotated_norm_backward(heads, dtype)
+        for kernel in kernels_for(fd, rotated_shapes(4096, heads), arch, text=True):
+            if not kernel["cuda"].cooperative:
+                continue
+            cooperative += 1
+            blocks = kernel["plan"]["min_blocks_per_sm"]
+            assert blocks * (kernel["cuda"].shared_bytes + reserved) <= device.shared_per_sm, heads
+    assert cooperative >= 3
+
+
+@pytest.mark.parametrize("heads", [2, 16])
+def test_tables_of_heads(heads: int, rng: np.random.Generator) -> None:
+    inputs = [torch.from_numpy(rng.standard_normal(s)) for s in rotated_shapes(37, heads)]
+    given, x, cos, sin, weight, rstd = inputs
+    gradient = given * cos - (given * sin).roll(32, 2)
+    scaled, normal = gradient * weight, x * rstd
+    mean = (scaled * normal).mean((1, 2), True)
+    exact = [(gradient * normal).sum(0), (scaled - normal * mean) * rstd]
+    fd = rotated_norm_backward(heads, F32)
+    for got, wanted in zip(fd.execute([t.float() for t in inputs]), exact, strict=True):
+        assert_close(got, wanted, F32, scale=8.0)
