@@ -32,7 +32,9 @@ class Attention(nn.Module):
 
     def __init__(self, width: int = WIDTH) -> None:
         super().__init__()
-        self.q, self.k, self.v, self.o = (nn.Linear(width, width) for _ in range(4))
+        self.q, self.v, self.o = (nn.Linear(width, width) for _ in range(3))
+        # A bias of the keys has gradient 0: its float32 gradient would be rounding errors alone.
+        self.k = nn.Linear(width, width, bias=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         heads = [
@@ -78,7 +80,8 @@ class Images(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.conv1, self.conv2 = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)
+        # A bias before a batch norm has gradient 0, as a bias of keys.
+        self.conv1, self.conv2 = (nn.Conv2d(n, 8, 3, padding=1, bias=False) for n in (3, 8))
         self.norm1, self.norm2 = nn.BatchNorm2d(8), nn.BatchNorm2d(8)
         self.head = nn.Linear(8, CLASSES)
 

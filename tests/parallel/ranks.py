@@ -38,6 +38,8 @@ def _main(rank: int, world: int, device: str, store: str, timeout: float, pipe: 
 
     if device == "cuda":
         torch.cuda.set_device(rank)
+        # Convolutions use TF32 by default, whose errors would hide ours.
+        torch.backends.cudnn.allow_tf32 = False
     dist.init_process_group(
         "nccl" if device == "cuda" else "gloo",
         init_method=f"file://{store}",
