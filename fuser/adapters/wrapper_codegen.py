@@ -28,6 +28,7 @@ from fuser.adapters.flex_attention import is_flex_attention, kernel_of
 from fuser.adapters.graph.donation import DONOR
 from fuser.adapters.graph.effects import effects_before
 from fuser.adapters.graph.mutation import readers_before
+from fuser.adapters.graph.overlap import overlapped
 from fuser.adapters.graph.padding import MEMORY, write_by_copies
 from fuser.adapters.graph.views import (
     bases_of_views,
@@ -191,7 +192,15 @@ def program(
     before = readers_before(module.graph, parts.final, together)
     for first, others in zip(before, effects_before(module.graph, together), strict=True):
         first |= others
-    ordered = _ordered(steps, order, before)
+    overwrites = {
+        i for i, found in enumerate(together) if any(n in parts.final or writes(n) for n in found)
+    }
+    ordered = _ordered(
+        steps,
+        order,
+        before,
+        lambda so_far, needed: overlapped(so_far, together, needed, overwrites),
+    )
     call: Any = _compiled(writer, placeholders, ordered, result)
     if len(steps) == 1 and definitions:
         call.whole = _whole(definitions[0], placeholders, result)
@@ -283,11 +292,15 @@ def _region_step(
 
 
 def _ordered(
-    steps: list[_Step], order: dict[fx.Node, int], after: Sequence[set[int]] | None = None
+    steps: list[_Step],
+    order: dict[fx.Node, int],
+    after: Sequence[set[int]] | None = None,
+    moved: Callable[[list[int], list[set[int]]], list[int]] = lambda so_far, _: so_far,
 ) -> list[_Step]:
     """Sorts steps topologically by operands and by `after`, otherwise in graph order. A step that
     writes to a tensor runs after all steps before it in the graph. Built from the end, so that the
     dependencies of an early step run right before it instead of at the position of their last node.
+    `moved` gives the order, and for each step those before it, to a further pass.
     """
     maker = {node: i for i, step in enumerate(steps) for node in step.gives}
     waiting: list[set[int]] = []
@@ -304,17 +317,17 @@ def _ordered(
             followers[j] += 1
     ready = [(-step.position, i) for i, step in enumerate(steps) if not followers[i]]
     heapq.heapify(ready)
-    result: list[_Step] = []
+    result: list[int] = []
     while ready:
         _, i = heapq.heappop(ready)
-        result.append(steps[i])
+        result.append(i)
         for j in waiting[i]:
             followers[j] -= 1
             if not followers[j]:
                 heapq.heappush(ready, (-steps[j].position, j))
     if len(result) != len(steps):
         raise InternalError("the regions of a graph depend on each other")
-    return result[::-1]
+    return [steps[i] for i in moved(result[::-1], waiting)]
 
 
 def _compiled(

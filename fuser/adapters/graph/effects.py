@@ -7,6 +7,7 @@ does not express these dependencies: no value connects the ops.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Collection, Iterable
 from functools import cache
 
@@ -29,7 +30,7 @@ class Effects:
         self.previous: dict[fx.Node, tuple[fx.Node, ...]] = {}
         last: dict[str, fx.Node] = {}
         for node in nodes:
-            if node.op != "call_function" or not (moved := _moved(node.target)):
+            if node.op != "call_function" or is_wait(node) or not (moved := _moved(node.target)):
                 continue
             self.previous[node] = tuple(dict.fromkeys(last[m] for m in moved if m in last))
             last |= dict.fromkeys(moved, node)
@@ -46,7 +47,41 @@ def draws(node: fx.Node) -> bool:
 
 def reaches_outside(node: fx.Node) -> bool:
     """True if other processes may wait for this op."""
-    return node.op == "call_function" and _OUTSIDE in _moved(node.target)
+    return node.op == "call_function" and not is_wait(node) and _OUTSIDE in _moved(node.target)
+
+
+def is_start(node: fx.Node) -> bool:
+    """True if the op starts a collective, whose result is complete after a wait."""
+    return _is_collective(node) and node.target is not _wait()
+
+
+def is_wait(node: fx.Node) -> bool:
+    """True if the op waits for a collective that the graph starts. It is local to the process, so
+    that its position does not matter to the others.
+    """
+    if not _is_collective(node) or node.target is not _wait():
+        return False
+    source = node.args[0]
+    if isinstance(source, fx.Node) and source.target is operator.getitem:
+        source = source.args[0]
+    return isinstance(source, fx.Node) and is_start(source)
+
+
+def waits_of(node: fx.Node) -> list[fx.Node]:
+    """The waits for a collective, until which it reads its operand; [] for other nodes."""
+    if not is_start(node):
+        return []
+    parts = [node, *(u for u in node.users if u.target is operator.getitem)]
+    return [user for part in parts for user in part.users if is_wait(user)]
+
+
+def _is_collective(node: fx.Node) -> bool:
+    target = node.target
+    return isinstance(target, OpOverload) and target.namespace == "_c10d_functional"
+
+
+def _wait() -> object:
+    return torch.ops._c10d_functional.wait_tensor.default
 
 
 def effects_before(graph: fx.Graph, steps: Iterable[Collection[fx.Node]]) -> list[set[int]]:

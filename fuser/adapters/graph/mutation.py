@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from fuser.adapters.graph.effects import waits_of
 from fuser.adapters.graph.views import memory_of
 from fuser.adapters.nodes import is_write, tensor_of, writes
 from fuser.adapters.partition import Write
@@ -63,7 +64,9 @@ def readers_before(
 
 
 def _readers(graph: fx.Graph, written: Sequence[fx.Node]) -> dict[fx.Node, list[fx.Node]]:
-    """For each of these copies, the nodes that read the overwritten input or a view of it."""
+    """For each of these copies, the nodes that read the overwritten input or a view of it. A
+    collective reads until its wait.
+    """
     if not written:
         return {}
     others = set(written)
@@ -74,7 +77,8 @@ def _readers(graph: fx.Graph, written: Sequence[fx.Node]) -> dict[fx.Node, list[
                 sharing.setdefault(memory, []).append(node)
     found: dict[fx.Node, list[fx.Node]] = {}
     for node in written:
-        users = (u for m in memory_of(node.args[0]) for n in sharing[m] for u in n.users)
+        direct = [u for m in memory_of(node.args[0]) for n in sharing[m] for u in n.users]
+        users = [*direct, *(w for u in direct for w in waits_of(u))]
         readers = (u for u in users if u.op != "output" and u not in others)
         found[node] = list(dict.fromkeys(readers))
     return found

@@ -51,14 +51,17 @@ def group() -> Iterator[str]:
 
 
 class Log(TorchDispatchMode):
-    """Records each external effect in order of execution, with the values that it reads."""
+    """Records each external effect in order of execution, with the values that it reads. A wait is
+    local to the process.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.ran: list[Any] = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func.namespace in ("_c10d_functional", "fuser_effects"):
+        counted = func.namespace in ("_c10d_functional", "fuser_effects")
+        if counted and func is not c10d.wait_tensor.default:
             self.ran.append((str(func), [*map(bits, args)]))
         return func(*args, **kwargs or {})
 
