@@ -35,6 +35,7 @@ from fuser.adapters.nodes import (
     writes,
 )
 from fuser.adapters.torch_compat import OpOverload
+from fuser.adapters.triton_kernels import is_memory_of_launch
 
 # Maximum sibling regions tried for a merge, the nearest in the graph.
 _TRIED = 4
@@ -104,6 +105,8 @@ def why_not(node: fx.Node) -> str | None:
         return "a library call" if library else aten.NO_ROW
     if found.kind == "library":
         return "a library call"
+    if is_memory_of_launch(node):
+        return "memory that a Triton kernel writes"
     values = [node.meta.get("val"), *(n.meta.get("val") for n in node.all_input_nodes)]
     reason = _foreign(values) or _of_complex(node, found.kind, values)
     if reason:

@@ -33,12 +33,19 @@ from torch._guards import (
     TracingContext,  # 2.11-2.14: state of a compilation by AOTAutograd
     detect_fake_mode,  # 2.11-2.14: the FakeTensorMode of values
 )
+from torch._higher_order_ops.triton_kernel_wrap import (
+    triton_kernel_wrapper_functional,  # 2.11-2.14: launch of a Triton kernel that returns copies
+    triton_kernel_wrapper_mutation,  # 2.11-2.14: launch of a Triton kernel
+)
 from torch._ops import (
     HigherOrderOperator,  # 2.11-2.14: an op on graphs, e.g. cond
     OpOverload,  # 2.11-2.14: one overload of an op, the target of a node
     OpOverloadPacket,  # 2.11-2.14: all overloads of an op
 )
-from torch._prims_common import suggest_memory_format  # 2.11-2.14: channels-last or contiguous
+from torch._prims_common import (
+    clone_preserve_strides,  # 2.11-2.14: copy with equal strides, also of expanded dims
+    suggest_memory_format,  # 2.11-2.14: channels-last or contiguous
+)
 from torch._refs.nn.functional import channel_shuffle  # 2.11-2.14: channel_shuffle by views
 from torch._subclasses import (
     FakeTensor,  # 2.11-2.14: a tensor without memory

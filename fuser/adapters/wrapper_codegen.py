@@ -41,6 +41,7 @@ from fuser.adapters.partition import Partition
 from fuser.adapters.region import Definition, runner
 from fuser.adapters.report import note_fallback
 from fuser.adapters.torch_compat import OpOverload, keeps_graph, reinterpret_tensor
+from fuser.adapters.triton_kernels import is_triton_kernel, launch_of
 
 
 @dataclass
@@ -81,6 +82,8 @@ class _Writer:
         if isinstance(value, list | tuple):
             inner = ", ".join(self.argument(v) for v in value)
             return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' * bool(inner)})"
+        if isinstance(value, dict):
+            return f"{{{', '.join(f'{k!r}: {self.argument(v)}' for k, v in value.items())}}}"
         if value is None or type(value) in (bool, int, str) or _plain_float(value):
             return repr(value)
         return self.constant(value)
@@ -96,6 +99,8 @@ class _Writer:
             function = _quickest(function, node)
         elif is_flex_attention(node):
             function = kernel_of(node, self.strict)
+        elif is_triton_kernel(node):
+            function = launch_of(node)
         arguments = [self.argument(a) for a in node.args]
         arguments += [f"{key}={self.argument(a)}" for key, a in node.kwargs.items()]
         return f"{name} = {self.constant(function, 'f')}({', '.join(arguments)})"

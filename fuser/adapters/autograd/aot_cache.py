@@ -48,6 +48,7 @@ from fuser.adapters.torch_compat import (
     functorch_config,
     inductor_config,
     pytree,
+    triton_kernel_wrapper_mutation,
 )
 
 # Other features that this module needs. Older or newer torch versions may lack some.
@@ -166,6 +167,8 @@ def _is_known(module: fx.GraphModule, node: fx.Node) -> bool:
             value = getattr(value, name, None)
         return isinstance(value, fx.GraphModule)
     op = node.target
+    if op is triton_kernel_wrapper_mutation:  # the node names its kernel by a number of the process
+        return False
     if isinstance(op, OpOverloadPacket):
         return op._qualified_op_name.split("::")[0] in _NAMESPACES
     return not isinstance(op, OpOverload) or op.namespace in _NAMESPACES

@@ -14,7 +14,12 @@ from functools import cache
 import torch
 from torch import fx
 
-from fuser.adapters.torch_compat import HigherOrderOperator, OpOverload, effectful_functions
+from fuser.adapters.torch_compat import (
+    HigherOrderOperator,
+    OpOverload,
+    effectful_functions,
+    triton_kernel_wrapper_functional,
+)
 
 # Namespaces whose ops have only the effects of their schemas and tags. Writes to tensors are
 # handled elsewhere: no region spans an op that writes.
@@ -98,6 +103,8 @@ def effects_before(graph: fx.Graph, steps: Iterable[Collection[fx.Node]]) -> lis
 
 @cache
 def _moved(target: Callable[..., object]) -> tuple[str, ...]:
+    if target is triton_kernel_wrapper_functional:
+        return ()
     if isinstance(target, HigherOrderOperator):
         return _RANDOM, _OUTSIDE  # the effects of its subgraphs are unknown
     if not isinstance(target, OpOverload):
