@@ -15,6 +15,7 @@ from torch.distributed.tensor import DTensor
 from fuser import DataType, FusionDefinition
 from fuser.multidevice.run import executor_of
 from tests.multidevice.compared import R, S, define, distributed, errors, mesh_of
+from tests.multidevice.networks import norm_backward, normalized, transposed
 from tests.multidevice.ranks import Ranks, ranks
 
 
@@ -42,6 +43,14 @@ def linear(fd: Any, x: Any, w: Any, b: Any) -> Sequence[Any]:
     return [fd.ops.relu(fd.ops.linear(x, w, b))]
 
 
+def product(fd: Any, x: Any, w: Any) -> Sequence[Any]:
+    return [fd.ops.matmul(x, transposed(fd, w))]
+
+
+def layer_norm_backward(fd: Any, grad: Any, x: Any, weight: Any) -> Sequence[Any]:
+    return norm_backward(fd, grad, weight, *normalized(fd, x))
+
+
 def positions(fd: Any, x: Any) -> Sequence[Any]:
     return [fd.ops.argmax(x, 1), fd.ops.argmin(x, 1)]
 
@@ -61,6 +70,17 @@ CASES: dict[str, tuple[Any, ...]] = {
     "statistics": (statistics, [X + 100], [[S(1)]], [A, A, A]),
     "linear column-wise": (linear, W, [[R], [S(0)], [S(0)]], []),
     "linear row-wise": (linear, W, [[S(1)], [S(1)], [R]], [A]),
+    "matmul column-wise": (product, W[:2], [[R], [S(0)]], []),
+    "matmul row-wise": (product, W[:2], [[S(1)], [S(1)]], [A]),
+    "layer norm backward": (
+        layer_norm_backward,
+        [X.cos(), (20 * X).sin(), ROW],
+        [[S(1)], [S(1)], [S(0)]],
+        [A, A, A, A],
+    ),
+    "layer norm backward of rows": (
+        *(layer_norm_backward, [X.cos(), (20 * X).sin(), ROW], [[S(0)], [S(0)], [R]], [A, A]),
+    ),
     "uneven and empty shards": (softmax, [X[:3, :5]], [[S(1)]], [A, A]),
     "positions": (positions, [LONG], [[S(1)]], [G, G, G, G]),
 }
