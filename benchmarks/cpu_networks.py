@@ -29,7 +29,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from benchmarks.networks import _UNet
+from benchmarks.networks.written import UNet
 from benchmarks.report import table
 
 CONTENDERS = ("eager", "inductor", "fuser")
@@ -209,7 +209,7 @@ NETWORKS: dict[str, Callable[[], tuple[nn.Module, Inputs]]] = {
     "t5": lambda: (_Words(128, True), _words(4, 64)),
     "vit": lambda: (_Vision(128), (torch.randn(4, 3, 64, 64),)),
     "lstm": lambda: (_Recurrent(128), _words(8, 32)),
-    "unet": lambda: (_UNet(16), (torch.randn(2, 3, 32, 32),)),
+    "unet": lambda: (UNet(16), (torch.randn(2, 3, 32, 32),)),
     "dlrm": lambda: (
         _Recommender(32, 8),
         (torch.randn(128, 13), torch.randint(0, 2000, (128, 8, 4))),

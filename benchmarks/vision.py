@@ -1,5 +1,5 @@
-"""Image networks in the shapes of ResNet-50, EfficientNet-B0, MobileNetV3-L, ConvNeXt-T and
-Mixer-B/16, written out as a replacement for timm."""
+"""Image networks in the shapes of ResNet-50, EfficientNet-B0, MobileNetV3-L, ConvNeXt-T, its second
+version and Mixer-B/16, written out as a replacement for timm."""
 
 from __future__ import annotations
 
@@ -156,29 +156,47 @@ class _ChannelsNorm(nn.LayerNorm):
         return y.permute(0, 3, 1, 2)
 
 
-class _Wide(nn.Module):
-    """Depthwise 7x7, layer norm, two linear layers with GELU, a scale and a residual."""
+class _Response(nn.Module):
+    """Global response norm: each channel's norm over the image, relative to the channels' mean."""
 
     def __init__(self, width: int) -> None:
+        super().__init__()
+        self.scale, self.shift = (nn.Parameter(torch.zeros(width)) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        size = x.norm(p=2, dim=(1, 2), keepdim=True)
+        relative = size / (size.mean(-1, keepdim=True) + 1e-6)
+        return x + torch.addcmul(self.shift, self.scale, x * relative)
+
+
+class _Wide(nn.Module):
+    """Depthwise 7x7, layer norm, two linear layers with GELU and a residual. A scale follows the
+    second layer; with `response`, a global response norm precedes it instead."""
+
+    def __init__(self, width: int, response: bool = False) -> None:
         super().__init__()
         self.depthwise = nn.Conv2d(width, width, 7, padding=3, groups=width)
         self.norm = nn.LayerNorm(width)
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-        self.scale = nn.Parameter(torch.full((width,), 1e-6))
+        self.response = _Response(4 * width) if response else nn.Identity()
+        self.scale = None if response else nn.Parameter(torch.full((width,), 1e-6))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         y = self.norm(self.depthwise(x).permute(0, 2, 3, 1))
-        y = self.down(F.gelu(self.up(y))) * self.scale
+        y = self.down(self.response(F.gelu(self.up(y))))
+        y = y if self.scale is None else y * self.scale
         return x + y.permute(0, 3, 1, 2)
 
 
-def convnext(depths: Sequence[int] = (3, 3, 9, 3), width: int = 96) -> nn.Module:
+def convnext(
+    depths: Sequence[int] = (3, 3, 9, 3), width: int = 96, response: bool = False
+) -> nn.Module:
     layers: list[nn.Module] = [nn.Conv2d(3, width, 4, 4), _ChannelsNorm(width)]
     for stage, depth in enumerate(depths):
         if stage:
             layers += [_ChannelsNorm(width), nn.Conv2d(width, 2 * width, 2, 2)]
             width *= 2
-        layers += [_Wide(width) for _ in range(depth)]
+        layers += [_Wide(width, response) for _ in range(depth)]
     return nn.Sequential(*layers, _head(width))
 
 
@@ -221,6 +239,7 @@ SMALL: dict[str, Callable[[], nn.Module]] = {
     "efficientnet": lambda: efficientnet(3),
     "mobilenetv3": lambda: mobilenet(5),
     "convnext": lambda: convnext((1, 1), 32),
+    "convnextv2": lambda: convnext((1, 1), 32, response=True),
     "mixer": lambda: mixer(2, 64, 16),
 }
 LARGE: dict[str, Callable[[], nn.Module]] = {
@@ -228,5 +247,6 @@ LARGE: dict[str, Callable[[], nn.Module]] = {
     "efficientnet": efficientnet,
     "mobilenetv3": mobilenet,
     "convnext": convnext,
+    "convnextv2": lambda: convnext(response=True),
     "mixer": mixer,
 }

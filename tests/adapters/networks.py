@@ -1,4 +1,4 @@
-"""The networks of benchmarks.models, two layers of each, trained by eager and by backend="fuser".
+"""Training networks of benchmarks.models, small, by eager and by backend="fuser".
 Each is compared with equal steps in float64.
 
     python -m tests.adapters.networks                        ten steps of SGD of all networks
@@ -27,7 +27,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from benchmarks.networks import NETWORKS, Network
+from benchmarks.networks import TRAINING, Network
 from fuser.adapters import report
 from fuser.adapters.dynamo import backend
 
@@ -37,7 +37,7 @@ _SLACK = 1e-6  # tolerance for losses that are exact in eager
 
 def made(name: str, device: torch.device) -> Network:
     torch.manual_seed(1)
-    network = NETWORKS[name](device, True)
+    network = TRAINING[name](device, True)
     for module in network.module.modules():
         module.training = isinstance(module, _BatchNorm)
     return network
@@ -143,7 +143,7 @@ def growth(name: str, options: argparse.Namespace) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", default=list(NETWORKS))
+    parser.add_argument("names", nargs="*", default=list(TRAINING))
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--steps", type=int, default=10)
     parser.add_argument("--dynamic", action="store_true")
