@@ -437,6 +437,7 @@ _OURS: dict[Any, Callable[..., Any]] = {
     torch.ops.aten.convolution_backward.default: _convolution_backward,
     torch.ops.aten.avg_pool2d.default: unfold.avg_pool2d,
     torch.ops.aten.avg_pool2d_backward.default: unfold.avg_pool2d_backward,
+    torch.ops.aten.max_pool2d_with_indices_backward.default: unfold.max_pool2d_backward,
     torch.ops.aten.channel_shuffle.default: _channel_shuffle,
     torch.ops.aten.nll_loss_backward.default: _nll_loss_backward,
     torch.ops.aten.nll_loss2d_backward.default: _nll_loss_backward,

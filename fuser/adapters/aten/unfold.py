@@ -1,9 +1,14 @@
-"""Average pooling with windows that do not overlap. Each element is read once, so its producer can
-be fused. With overlapping windows the producer would be recomputed for each; torch computes these.
+"""Pooling. Averages are over windows that do not overlap: each element is read once, so its
+producer can be fused. With overlap the producer would be recomputed for each window; torch computes
+these.
+
+Gradients of maxima over windows are sums over the windows that contain an element. The order of the
+terms is fixed, where torch adds by atomics.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +16,7 @@ from torch import Tensor
 
 from fuser.adapters.torch_compat import suggest_memory_format
 
-_LARGEST = 9  # maximum elements of a window; each is one read
+_LARGEST = 9  # maximum elements of a window, or windows of an element; each is one read
 
 
 def is_channels_last(x: Tensor) -> bool:
@@ -71,3 +76,66 @@ def avg_pool2d_backward(
     wider = [*shape[:first], wide[-2], wide[-1], *shape[first + 4 :]]
     result = rows.expand(shape).reshape(wider)
     return result.permute(0, 3, 1, 2) if last else result
+
+
+def max_pool2d_backward(
+    g: Tensor,
+    x: Tensor,
+    window: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    ceil: bool,
+    indices: Tensor,
+) -> Any:
+    """Sums the gradients of the windows whose maximum is the element."""
+    del ceil  # the shape of `g` has it
+    if any(type(n) is not int for n in (*x.shape, *x.stride(), *g.shape)) or not x.numel():
+        return NotImplemented
+    sizes = window[0], window[-1]
+    steps = (stride[0], stride[-1]) if stride else sizes
+    if any(n != 1 for n in dilation) or _overlap(sizes, steps) > _LARGEST:
+        return NotImplemented
+    last = is_channels_last(x)
+    if last:
+        g, indices = g.permute(0, 2, 3, 1), indices.permute(0, 2, 3, 1)
+    first = 1 if last else x.ndim - 2  # first of the two dims of an image
+    high, wide = x.shape[-2:]
+    own = torch.arange(high * wide, device=x.device).view(high, wide, *([1] if last else []))
+    dtype = torch.float32 if g.dtype.itemsize == 2 else g.dtype
+    geometry = [sizes, steps, (padding[0], padding[-1]), (high, wide)]
+    dims = [(first + i, *(pair[i] for pair in geometry)) for i in range(2)]
+    terms = zip(_containing(g.to(dtype), 0, dims), _containing(indices, -1, dims), strict=True)
+    parts = [torch.where(index == own, gradient, 0) for gradient, index in terms]
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    total = total.to(x.dtype)
+    return total.permute(0, 3, 1, 2) if last else total
+
+
+def _overlap(sizes: Sequence[int], steps: Sequence[int]) -> int:
+    """The number of windows that contain an element, at most."""
+    return -(-sizes[0] // steps[0]) * -(-sizes[1] // steps[1])
+
+
+def _containing(t: Tensor, fill: int, dims: Sequence[tuple[int, ...]]) -> Iterator[Tensor]:
+    """Yields images whose elements are values of `t` at the windows that contain them, and `fill`
+    outside of `t`. A dim of the image has an index, window, stride, padding and size.
+    """
+    if not dims:
+        yield t
+        return
+    (d, window, stride, padding, size), *rest = dims
+    count = (size - 1 + padding) // stride + 1
+    for back in range(-(-window // stride)):
+        # The element at n is in the window (n + padding) // stride - back, if that window is wide
+        # enough.
+        ends = [0, 0] * (t.ndim - 1 - d) + [back, count - back - t.shape[d]]
+        wider = torch.constant_pad_nd(t, ends, fill).unsqueeze(d + 1)
+        shape = list(wider.shape)
+        shape[d + 1] = stride
+        merged = [*shape[:d], count * stride, *shape[d + 2 :]]
+        yield from _containing(
+            wider.expand(shape).reshape(merged).narrow(d, padding, size), fill, rest
+        )
