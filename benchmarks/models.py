@@ -28,6 +28,7 @@ from __future__ import annotations
 import argparse
 import gc
 import json
+import logging
 import math
 import multiprocessing
 import os
@@ -183,6 +184,27 @@ def parts_of_first(total: float, seen: report.ModelReport) -> dict[str, float]:
     return front | {"own": own, **phases, "rest": own - sum(phases.values())}
 
 
+class _Warnings(logging.Handler):
+    """Different warnings of fuser while a network is made and warmed up: graphs that cannot be
+    captured, regions that run as torch's ops."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = record.getMessage().split("\n")[0]
+        if line not in self.lines:
+            self.lines.append(line)
+
+    def __enter__(self) -> _Warnings:
+        logging.getLogger("fuser").addHandler(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger("fuser").removeHandler(self)
+
+
 def _device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 
@@ -211,7 +233,7 @@ def measure(
         record["kind"] = "training"
     step = step_of(network, compiled(network.module, contender))
     compilation_time_metrics.clear()
-    with report.recording() as seen:
+    with report.recording() as seen, _Warnings() as warnings:
         record["first_s"] = _seconds(step, device)
         if CONTENDERS[contender] is not None:
             record["parts_s"] = parts_of_first(record["first_s"], seen)
@@ -222,7 +244,7 @@ def measure(
         for (op, _), count in graph.left.items():
             left[op] += count
     record["left"] = dict(left)
-    record["fallbacks"] = [why for graph in seen.graphs for _, why in graph.fallbacks]
+    record["warnings"] = warnings.lines
     if device.type == "cuda":
         record |= _memory(step, device, before)
     alone()
@@ -463,9 +485,7 @@ def _remarks(records: Sequence[Record]) -> str:
             missing.setdefault(record["missing"], []).append(record["network"])
         if "failed" in record:
             lines.append(f"{title}: failed: {record['failed'][:160]}")
-        lines += [
-            f"{title}: a region runs as torch's ops: {w}" for w in record.get("fallbacks", ())
-        ]
+        lines += [f"{title}: {warning[:200]}" for warning in record.get("warnings", ())]
         if "parts_s" in record:
             phases = (f"{part} {seconds:.2f}" for part, seconds in record["parts_s"].items())
             lines.append(f"{title}: first step, s: {', '.join(phases)}")

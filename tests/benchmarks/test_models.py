@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import logging
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -134,3 +136,23 @@ def test_the_ratio_compares_best_modes() -> None:
     records = {contender: {"gpu_ms": ms} for contender, ms in times.items()}
     assert models.ratio(records, "gpu_ms") == 1.5
     assert models.ratio({"fuser": {"gpu_ms": 2.0}}, "gpu_ms") is None
+
+
+def test_warnings_are_kept_with_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reason why a graph is not captured is a line of the report."""
+
+    log = logging.getLogger("fuser.adapters.autograd.cudagraphs")
+
+    def compiled(module: torch.nn.Module, contender: str) -> Callable[..., torch.Tensor]:
+        def run(*inputs: torch.Tensor) -> torch.Tensor:
+            log.warning("no graph: %s", "a reason")
+            result: torch.Tensor = module(*inputs)
+            return result
+
+        return run
+
+    monkeypatch.setattr(models, "compiled", compiled)
+    options = models.options_of(["lstm", "--small", "--device", "cpu", "--rounds", "1"])
+    record = models.measure("lstm", "eager", options)
+    assert record["warnings"] == ["no graph: a reason"]
+    assert "lstm, eager: no graph: a reason" in models.tables([record], ["eager"])
