@@ -368,3 +368,20 @@ def test_cuda_graphs_are_replayed(device: torch.device, monkeypatch: pytest.Monk
         torch.testing.assert_close(y, expected, rtol=1e-5, atol=1e-5)
     assert calls == 3
     assert all((a != b).any() for a, b in itertools.pairwise(dropped))
+
+
+def test_cuda_graphs_with_constants_of_the_cpu(
+    device: torch.device, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Tensors made of numbers in the program stay on the CPU, and the graph is captured."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        scaled = (x @ x) / torch.sqrt(torch.tensor(x.shape[1] * 2.0))
+        return torch.where(x > 0, scaled, torch.tensor(3.0)).softmax(1)
+
+    run = compiled(program, options={"cudagraphs": True})
+    for i in range(6):
+        x = torch.randn(64, 64, device=device) + i / 4
+        expected = program(x.double())
+        torch.testing.assert_close(run(x).clone().double(), expected, rtol=1e-3, atol=1e-4)
+    assert not [r.message for r in caplog.records if "without CUDA graphs" in r.message]

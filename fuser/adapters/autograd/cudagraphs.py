@@ -11,7 +11,9 @@ from typing import Any
 import torch
 from torch import fx
 
+from fuser.adapters import aten
 from fuser.adapters.autograd.aot_metadata import Facts
+from fuser.adapters.nodes import kind_of
 from fuser.adapters.torch_compat import (
     cudagraph_trees,
     cudagraph_utils,
@@ -73,11 +75,43 @@ def _places_that_stay(module: fx.GraphModule, name: str, facts: Facts) -> set[in
 def _why_not(module: fx.GraphModule, still: Collection[int]) -> str | None:
     if dynamo_cudagraphs.find_input_mutations(module.graph) - set(still):
         return "it writes into an argument"
-    places = dynamo_cudagraphs.get_device_node_mapping(module)
+    constants = _constants(module.graph)
+    places: dict[torch.device, fx.Node] = {}
+    for node in module.graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor) and node not in constants:
+            places.setdefault(value.device, node)
     if (found := cudagraph_utils.check_multiple_devices_or_any_cpu_nodes(places)) is not None:
         return str(found)
     node = inductor_utils.get_first_incompatible_cudagraph_node(module)
     return None if node is None else f"{node.name} cannot be captured"
+
+
+def _constants(graph: fx.Graph) -> set[fx.Node]:
+    """CPU tensors without dims that are computed from constants alone and read as numbers, e.g.
+    torch.tensor(2.0) as an operand. A replay repeats the launches that have these numbers.
+    """
+    found: dict[fx.Node, None] = {}  # in the graph's order
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        if not isinstance(value, torch.Tensor) or value.ndim or value.device.type != "cpu":
+            continue
+        if node.op == "get_attr" or (
+            node.op == "call_function"
+            and kind_of(node) != "random"
+            and all(n in found for n in node.all_input_nodes)
+        ):
+            found[node] = None
+    for node in reversed(list(found)):
+        if not all(user in found or _reads_numbers(user) for user in node.users):
+            del found[node]
+    return set(found)
+
+
+def _reads_numbers(node: fx.Node) -> bool:
+    """True if the op takes CPU tensors without dims as numbers and copies none to its device."""
+    name = str(node.target)
+    return aten.by_element(name) or name == "aten.fill.Tensor"
 
 
 def _in_backward(call: Boxed) -> Boxed:
