@@ -40,10 +40,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from benchmarks.models import CONTENDERS
 from benchmarks.parallel_networks import PROGRAMS, SMALL, batch
 from benchmarks.report import table
 
+CONTENDERS = ("eager", "inductor", "fuser")
 WORLD = 2
 _WARM_UP = 3  # steps after the first; DDP builds its buckets again in the second one
 _COLUMNS = {

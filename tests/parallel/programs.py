@@ -88,7 +88,8 @@ def train(
     """STEPS steps of SGD, or of `step_with`, on the batches of each step. `synchronized` is the
     context of a backward pass; its argument is True for the last batch of a step.
     """
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    # foreach kernels refuse a list of sharded and plain parameters, as tensor parallel has.
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, foreach=False)
     call = model if forward is None else forward  # an OptimizedModule of DDP has no truth value
     found: Values = {}
     for step in range(STEPS):
