@@ -448,6 +448,27 @@ def test_in_turn_means_the_same(fd: FusionDefinition, op: str) -> None:
     )
 
 
+@pytest.mark.parametrize("op", ["argmax", "welford", "online_softmax"])
+def test_states_of_several_fields_are_reduced_at_once(fd: FusionDefinition, op: str) -> None:
+    x = tensor(fd, -1, -1)
+    centered = x - fd.ops.mean(x, [0], keepdim=True)
+    state = fd.ops.reduction(op, centered, [0, 1])
+    for t in (state, fd.ops.result(state, 1)):
+        fd.add_output(fd.ops.cast(t, DataType.Double))
+    data = torch.randn(37, 53, generator=torch.Generator().manual_seed(7))
+    wanted = data.double() - data.double().mean(0)
+    first, second = fd.execute([data])
+    if op == "argmax":
+        assert int(second) == int(wanted.argmax())
+        return
+    expected = {
+        "welford": (wanted.mean(), (wanted - wanted.mean()).square().sum()),
+        "online_softmax": (wanted.max(), (wanted - wanted.max()).exp().sum()),
+    }[op]
+    torch.testing.assert_close(first, expected[0], atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(second, expected[1], atol=1e-5, rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("statistics", "dims"),
     [

@@ -136,9 +136,9 @@ const Tensor* reduce_in_turn(Fusion& fusion, ReduceOp op, const Tensor* arg,
                              std::span<const int64_t> dims, bool identity, std::string location) {
   std::set<int64_t> wanted;
   for (int64_t d : dims) wanted.insert(d < 0 ? d + arg->rank() : d);
-  const bool may = wanted.size() > 1 && wanted.size() == dims.size() &&
-                   !row(op).takes_positions() && *wanted.begin() >= 0 &&
-                   *wanted.rbegin() < arg->rank();
+  // A partial result with several fields is no element that a second reduction could take.
+  const bool may = wanted.size() > 1 && wanted.size() == dims.size() && row(op).pair &&
+                   *wanted.begin() >= 0 && *wanted.rbegin() < arg->rank();
   const std::vector<int64_t> first = may ? dims_of_statistics(arg) : std::vector<int64_t>{};
   const bool inside =
       std::all_of(first.begin(), first.end(), [&](int64_t d) { return wanted.contains(d); });
