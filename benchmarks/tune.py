@@ -3,12 +3,14 @@
     python -m benchmarks.tune                      every constant: value, range, unit, meaning
     python -m benchmarks.tune inner.grid_row       half and twice the value against the value
     python -m benchmarks.tune inner.grid_row --values 1024,8192 --families softmax
+    python -m benchmarks.tune cpu_nest.task_columns --tensor-bytes 1048576
 
 The cases that matter are found by their kernels: those whose text changes with the value. They are
-timed on the GPU with the method of benchmarks/harness.py, all values of a case in turn. Without a
-GPU the command lists them. A value is changed for good in csrc/cost/tuning.def, with a row of
-docs/design/tuning.md. Constants with a value for each architecture are those of predicted times;
-`python -m benchmarks` prints the error of the predictions.
+timed with the method of benchmarks/harness.py, all values of a case in turn: constants of
+csrc/schedulers/cpu on the CPU, all others on the GPU. Without a GPU the command lists the cases of
+those. A value is changed for good in csrc/cost/tuning.def, with a row of docs/design/tuning.md.
+Constants with a value for each architecture are those of predicted times; `python -m benchmarks`
+prints the error of the predictions.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ import torch
 from benchmarks.case import Case, Data
 from benchmarks.families import TABLES
 from benchmarks.harness import Call, Setting, measure
-from benchmarks.texts import texts
+from benchmarks.texts import known_device, texts
 from fuser import _core, _core_testing
 from fuser.inspect.text_table import table
 
@@ -48,6 +50,11 @@ class Constant(NamedTuple):
     def key(self) -> str:
         """The name that the command line takes."""
         return f"{self.group}.{self.name}"
+
+    @property
+    def of_cpu(self) -> bool:
+        """Whether schedulers of CPU kernels use it."""
+        return "/cpu/" in self.file
 
     def allows(self, value: float) -> bool:
         """Whether the value is in the range of the row."""
@@ -81,17 +88,21 @@ def neighbours(row: Constant) -> list[float]:
     return [value for value in (number(row.value / 2), number(row.value * 2)) if row.allows(value)]
 
 
-def affected(row: Constant, values: Sequence[float], families: Sequence[str]) -> list[Case]:
-    """The cases that have another kernel with one of the values."""
+def affected(
+    row: Constant, values: Sequence[float], families: Sequence[str], tensor_bytes: int = 0
+) -> list[Case]:
+    """The cases that have another kernel with one of the values. `tensor_bytes`: see
+    Row.fitted()."""
     found = []
-    arch = 90
-    if torch.cuda.is_available():
-        arch = _core.nearest_known_device(_core.cuda_device(0).arch).arch
-    for case in (row.case() for family in families for row in TABLES[family]):
-        planned = texts(case, arch, False)
+    device = _core.native_device() if row.of_cpu else known_device("90")
+    if torch.cuda.is_available() and not row.of_cpu:
+        device = _core.nearest_known_device(_core.cuda_device(0).arch)
+    cases = (one for family in families for one in TABLES[family])
+    for case in (one.fitted(tensor_bytes) if tensor_bytes else one.case() for one in cases):
+        planned = texts(case, device, False)
         for value in values:
             with changed(row, value):
-                if texts(case, arch, False) != planned:
+                if texts(case, device, False) != planned:
                     found.append(case)
                     break
     return found
@@ -120,6 +131,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--values", help="instead of half and twice the value, with commas")
     parser.add_argument("--families", default=",".join(TABLES), help="default: %(default)s")
     parser.add_argument("--samples", type=int, default=40, help="default: %(default)s")
+    parser.add_argument("--tensor-bytes", type=int, default=0, help="shrink cases to such tensors")
     options = parser.parse_args(arguments)
     rows = constants()
     if options.name is None:
@@ -135,11 +147,12 @@ def main(arguments: list[str] | None = None) -> int:
         if not row.allows(value):
             parser.error(f"{value:g}: expected {row.values} from {row.least:g} to {row.most:g}")
     print(f"{row.key} = {row.value:g} {row.unit} ({row.file}): {row.meaning}")
-    cases = affected(row, values, options.families.split(","))
-    if not torch.cuda.is_available():
+    cases = affected(row, values, options.families.split(","), options.tensor_bytes)
+    if not row.of_cpu and not torch.cuda.is_available():
         print(*(case.key for case in cases), f"{len(cases)} cases", sep="\n")
         return 0
-    setting = Setting(torch.device("cuda", 0), samples=options.samples)
+    device = torch.device("cpu") if row.of_cpu else torch.device("cuda", 0)
+    setting = Setting(device, samples=options.samples)
     print("\n".join(compared(row, values, cases, setting)))
     return 0
 

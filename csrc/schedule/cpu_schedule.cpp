@@ -37,9 +37,6 @@ Staging tile_of(AccessId access) {
 
 namespace {
 
-// Tasks that divide a column, at most: their partial results are merged in sequence.
-constexpr int64_t most_parts = 64;
-
 struct Verifier : Rules {
   AxisSet axes[dims] = {};
 
@@ -147,8 +144,8 @@ void Verifier::tasks(const CpuLoops& found) const {
   if (!reduces_lanes()) {
     if (!of_s.grid) return;
     expect_loops(found.block, "tasks divide columns; expected an Unroll loop over d1");
-    expect(of_s.grid->extent >= 1 && of_s.grid->extent <= most_parts && of_s.task->elements,
-           "tasks divide columns; expected a Grid loop of 1 to ", most_parts,
+    expect(of_s.grid->extent >= 1 && of_s.grid->extent <= most_in_sequence && of_s.task->elements,
+           "tasks divide columns; expected a Grid loop of 1 to ", most_in_sequence,
            " blocks, and elements of the Serial loop");
     return;
   }

@@ -27,13 +27,15 @@ def test_what_differs_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert capsys.readouterr().out.endswith(f"\ndiffers: {changed}\n1 differ\n")
 
 
-def test_texts_depend_on_what_is_compiled_and_on_nothing_else() -> None:
+@pytest.mark.parametrize("arch", ["90", "avx2"])
+def test_texts_depend_on_what_is_compiled_and_on_nothing_else(arch: str) -> None:
     """Static sizes and symbolic sizes yield different texts, each deterministic."""
     case = pointwise.swiglu((8, 2 * 1024), torch.bfloat16)
-    run_time, static = (texts.texts(case, 90, static_sizes) for static_sizes in (False, True))
+    device = texts.known_device(arch)
+    run_time, static = (texts.texts(case, device, static_sizes) for static_sizes in (False, True))
     assert len(run_time) == len(static) == 1
     assert run_time != static
-    assert run_time == texts.texts(case, 90, False)
+    assert run_time == texts.texts(case, device, False)
 
 
 def test_planning_is_timed_by_family(capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,6 +28,18 @@ def test_cases_with_other_kernels_are_found() -> None:
     assert tune.constants()["pointwise.block_threads"] == row
 
 
+def test_constants_of_cpus_are_measured_on_the_cpu(capsys: pytest.CaptureFixture[str]) -> None:
+    """Lanes of pointwise kernels: every case of the family has other kernels, and a time."""
+    size = ["--families", "pointwise", "--tensor-bytes", "4096", "--samples", "1"]
+    assert tune.main(["cpu_pointwise.registers", "--values", "1", *size]) == 0
+    title, header, *lines, last = capsys.readouterr().out.splitlines()
+    assert "csrc/schedulers/cpu/pointwise.cpp" in title
+    assert header.split() == ["case", "2", "1"]
+    assert len(lines) > len(TABLES["pointwise"]) // 2
+    assert all(float(us) > 0 for line in lines for us in line.split()[-2:])
+    assert last.split()[0] == "speed"
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

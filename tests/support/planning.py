@@ -28,7 +28,8 @@ class Case:
 
     def kernels(self, device: Any) -> list[Any]:
         layouts = [(list(x.shape), list(x.stride()), x.data_ptr() % 16) for x in self.inputs]
-        return list(_core_testing.plan.Segmented(self.fd._builder, layouts).planned(device))
+        segmented = _core_testing.plan.Segmented(self.fd._builder, layouts, device.cpu)
+        return list(segmented.planned(device))
 
 
 def values(shape: tuple[int, ...], dtype: torch.dtype, rng: np.random.Generator) -> Tensor:

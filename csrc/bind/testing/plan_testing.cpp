@@ -10,6 +10,7 @@
 #include "bind/handles.h"
 #include "bind/plan.h"
 #include "bind/testing/testing.h"
+#include "codegen/cpp.h"
 #include "driver/compile.h"
 #include "lower/passes.h"
 #include "schedule/schedule_text.h"
@@ -68,13 +69,15 @@ struct Planned {
 
 py::dict texts_of(const Planned& p, const Plan& plan) {
   const Schedule schedule = scheduled(p.group, p.decision, plan);
+  const bool cpu = p.group.scheduler->for_cpu;
   const KernelIR kernel =
-      lower::lower(p.group.problem, schedule, p.index64, p.group.scheduler->name);
-  check_resources(p.plan(), plan, kernel, kernel.shared_bytes(), p.device);
+      cpu ? lower::lower_cpu(p.group.problem, schedule, p.index64, p.group.scheduler->name)
+          : lower::lower(p.group.problem, schedule, p.index64, p.group.scheduler->name);
+  if (!cpu) check_resources(p.plan(), plan, kernel, kernel.shared_bytes(), p.device);
   py::dict out;
   out["schedule"] = schedule::to_string(schedule);
   out["ir"] = ir::to_text(kernel);
-  out["cuda"] = print_cuda(kernel);
+  out[cpu ? "cpp" : "cuda"] = cpu ? print_cpp(kernel) : print_cuda(kernel);
   return out;
 }
 
@@ -92,10 +95,10 @@ py::dict changed_texts(const Planned& p, const py::dict& fields) {
   return texts_of(p, changed_plan(p.group, p.decision, wanted));
 }
 
-// A definition segmented into kernels, for inputs with these layouts.
+// A definition segmented into kernels of GPUs or of CPUs, for inputs with these layouts.
 class Segmented {
  public:
-  Segmented(const Fusion& fusion, std::vector<Layout> inputs)
+  Segmented(const Fusion& fusion, std::vector<Layout> inputs, bool cpu)
       : inputs_(std::move(inputs)),
         views_(views_of(fusion, inputs_)),
         scalars_(fusion.scalars.size()) {
@@ -107,7 +110,7 @@ class Segmented {
     Key key;
     do {
       made.push_back(specialize_fusion(fusion, layout_classes(arguments()), overlapping,
-                                       Device::Kind::Gpu, sizes));
+                                       cpu ? Device::Kind::Cpu : Device::Kind::Gpu, sizes));
       made.back()->constraints.program.run(SizeLeaf{arguments()}, values_);
     } while (learn_sizes(made.back()->fusion, made.back()->constraints, values_, sizes, key));
     specialized_ = made.back();
@@ -154,7 +157,7 @@ class Segmented {
 
 py::list plans(const Fusion& fusion, const std::vector<Layout>& inputs, const Device& device,
                bool text) {
-  Segmented segmented(fusion, inputs);
+  Segmented segmented(fusion, inputs, device.kind == Device::Kind::Cpu);
   py::list out;
   for (const Planned& p : segmented.planned(device)) {
     py::dict kernel = text ? texts(p) : py::dict();
@@ -186,16 +189,16 @@ void bind_plan_testing(py::module_& tests) {
   m.def("plans", &plans, py::arg("definition"), py::arg("inputs"), py::arg("device"),
         py::arg("text") = false,
         "The kernels of a definition, in order, for (sizes, strides, address modulo 16) of each "
-        "tensor input: a dict with `plan`, and with `text` `schedule`, `ir` and `cuda` too.");
+        "tensor input: a dict with `plan`, and with `text` `schedule`, `ir`, and `cuda` or `cpp`.");
   py::class_<Planned>(m, "Planned", "One of them.")
       .def_property_readonly("plan", [](const Planned& p) { return plan_dict(p.plan()); })
       .def_property_readonly("guards", &guards, "Text of each guard and its answer.")
-      .def("texts", &texts, "`schedule`, `ir` and `cuda`.")
+      .def("texts", &texts, "`schedule`, `ir` and `cuda`, or `cpp` of a CPU kernel.")
       .def("changed", &changed_texts, py::arg("plan"),
            "Returns the kernel of a changed plan, with the checks of fd.execute.");
   py::class_<Segmented>(m, "Segmented", "The same step by step: the definition cut into kernels.")
-      .def(py::init<const Fusion&, std::vector<Layout>>(), py::arg("definition"), py::arg("inputs"),
-           py::keep_alive<1, 2>())
+      .def(py::init<const Fusion&, std::vector<Layout>, bool>(), py::arg("definition"),
+           py::arg("inputs"), py::arg("cpu") = false, py::keep_alive<1, 2>())
       .def("planned", &Segmented::planned, py::arg("device"))
       .def("expressions", &Segmented::expressions, "Nodes in the arenas of all kernels.");
   py::class_<Tree>(m, "GuardTree", "Numbers by answers to whether sizes divide.")

@@ -86,7 +86,6 @@ void Builder::take_schedule() {
 // most `most_tasks` tasks divide the dim (0: any number). A column adds its blocks in sequence, so
 // their number is limited too.
 Expr Builder::indices_of_task(const Loop& loop, int64_t most_tasks) {
-  constexpr int most_blocks = 64;
   const auto larger = [&](Expr a, Expr b) { return exprs().apply(Op::maximum, {a, b}); };
   const Share& s = shares[S];
   Expr each = constant(1);
@@ -98,7 +97,7 @@ Expr Builder::indices_of_task(const Loop& loop, int64_t most_tasks) {
   Expr count = larger(exprs().div(constant(loop.elements), each), constant(1));
   if (most_tasks) count = larger(ceil_div(shares[loop.dim].extent, constant(most_tasks)), count);
   if (block_rows && loop.dim == S)
-    count = exprs().apply(Op::minimum, {count, constant(int64_t{most_blocks} * block_rows)});
+    count = exprs().apply(Op::minimum, {count, constant(int64_t{most_in_sequence} * block_rows)});
   return count;
 }
 

@@ -2,6 +2,7 @@
 // partial results of the columns. Kernel fission computes the two kinds of reductions by a kernel
 // each where these partial results would not stay in cache.
 #include "base/error.h"
+#include "schedule/cpu_schedule.h"
 #include "schedulers/cpu/nest.h"
 #include "schedulers/cpu/schedulers.h"
 #include "schedulers/legal.h"
@@ -10,12 +11,9 @@ namespace fuser::schedulers {
 
 using namespace fusion;
 using namespace schedule;
+using namespace cost::cpu_inner_outer;
 
 namespace {
-
-// Rows of a task: as many as a float sum adds in sequence (Numerics). Fewer if that leaves few
-// tasks; each task costs the last one a merge of all columns.
-constexpr int most_rows = 64, least_rows = 8, enough_tasks = 32;
 
 // Returns the bytes of the partial results of a column; nullopt if the kernel is not made of rows
 // whose elements are those of the columns.
@@ -45,15 +43,16 @@ Decision plan_cpu_inner_outer(const Problem& p, SizeHints& hints, const Device& 
     return hints.at_most(extent_of(p, hints.exprs(), axes));
   };
   const std::optional<int> bytes = column_bytes(p);
-  if (!bytes || at_most(reduced_axes(p)) * *bytes > device.l2_bytes / 2) {
+  if (!bytes ||
+      static_cast<double>(at_most(reduced_axes(p)) * *bytes) > cached_columns * device.l2_bytes) {
     FUSER_ASSERT(hints.fission() == Fission::Split, "a kernel of rows and columns without fission");
     return UseFission{};
   }
   const CpuNest nest = reduction_nest(p, true);
   const int rows = ceil_pow2(at_most(nest.outer)) / enough_tasks;
-  return to_plan(
-      CpuInnerOuterPlan{.lanes = cpu_lanes(p, device, row_registers, at_most(nest.lanes)),
-                        .block_rows = std::clamp(rows, least_rows, most_rows)});
+  return to_plan(CpuInnerOuterPlan{
+      .lanes = cpu_lanes(p, device, cost::cpu_nest::row_registers, at_most(nest.lanes)),
+      .block_rows = std::clamp(rows, least_rows, most_rows)});
 }
 
 Schedule schedule_cpu_inner_outer(Problem& p, const Plan& plan) {
@@ -64,7 +63,7 @@ Schedule schedule_cpu_inner_outer(Problem& p, const Plan& plan) {
 }
 
 void check_cpu_inner_outer(const Problem&, const Plan& planned, const Plan& wanted) {
-  check_fields(planned, wanted, {{"block_rows", 1, most_rows}});
+  check_fields(planned, wanted, {{"block_rows", 1, cpu::most_in_sequence}});
 }
 
 }  // namespace fuser::schedulers

@@ -12,6 +12,7 @@ using namespace fusion;
 using namespace ir;
 using namespace schedule;
 using namespace schedule::cpu;
+using namespace cost::cpu_nest;
 
 CpuNest pointwise_nest(const Problem& p, int collapsed, bool rows_inside) {
   Dims all = collapse(p, p.order, all_accesses(p));
@@ -53,20 +54,6 @@ int cpu_lanes(const Problem& p, const Device& device, int registers, int64_t ele
 
 namespace {
 
-// Registers of a vector of columns. Rows of a column are loads from as many places, of which more
-// registers make too many.
-constexpr int column_registers = 2;
-// Tasks from which every processor has work without splitting a row, and at most of a split column.
-constexpr int many_tasks = 64;
-constexpr int few_rows = 8;
-// Elements per task of a split row, so that merging its partial results costs little.
-constexpr int split_elements = 65536;
-// Columns of a task: partial results that stay in the L1 cache.
-constexpr int task_columns = 4096;
-// Rows of a block. The processor prefetches from several rows at once, but not from 64 distant
-// ones.
-constexpr int rows_at_once = 8, few_columns = 512;
-
 bool reduces_lanes(const Problem& p, const CpuNest& nest) {
   return !nest.lanes.empty() && (p.reduced >> nest.lanes.back() & 1) != 0;
 }
@@ -81,19 +68,19 @@ CpuTasks tasks_of_reduction(const Problem& p, const CpuNest& nest, SizeHints& hi
   const int64_t along = at_most(nest.lanes), serial = at_most(nest.serial);
   const int registers = reduces_lanes(p, nest) ? row_registers : column_registers;
   const bool terminal = may_split(p);
-  int block_rows = 0;
+  int rows = 0;  // of a block
   int64_t tasks = at_most(nest.outer), length = serial * along;
   if (!reduces_lanes(p, nest)) {
-    if (terminal && serial > most_rows_at_once)
-      block_rows = along <= few_columns ? most_rows_at_once : rows_at_once;
+    if (terminal && serial > near_block_rows)
+      rows = along <= few_columns ? near_block_rows : cost::cpu_nest::block_rows;
     tasks *= (along + task_columns - 1) / task_columns;
-    length = block_rows ? serial * std::min<int64_t>(along, task_columns) : 0;
+    length = rows ? serial * std::min<int64_t>(along, task_columns) : 0;
   }
   const bool splits = terminal && tasks < many_tasks && length >= 2 * split_elements;
   return {.lanes = cpu_lanes(p, device, registers, along),
           .elements = splits ? split_elements : task_elements,
           .splits = splits,
-          .block_rows = block_rows};
+          .block_rows = rows};
 }
 
 bool few_long_rows(const Problem& p, const CpuNest& nest, SizeHints& hints) {

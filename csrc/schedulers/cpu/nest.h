@@ -1,6 +1,7 @@
 // Schedules of CPU kernels: how lanes and tasks divide the axes. All CPU schedulers use them.
 #pragma once
 
+#include "cost/tuning.h"
 #include "schedule/plans.h"
 #include "schedulers/analysis/collapse.h"
 #include "schedulers/scheduler.h"
@@ -26,22 +27,15 @@ bool reduces_innermost(const fusion::Problem& problem);
 int cpu_lanes(const fusion::Problem& problem, const schedule::Device& device, int registers,
               int64_t elements);
 
-// Registers of a vector of a row: independent sums, which hide the latency of an addition.
-inline constexpr int row_registers = 4;
-// Rows of a block of columns, at most.
-inline constexpr int most_rows_at_once = 64;
-// Elements that one task computes, at least, so that a task takes 10 us or more.
-inline constexpr int task_elements = 16384;
-
 // Returns whether rows of several phases are so few and long that kernel fission pays.
 bool few_long_rows(const fusion::Problem& problem, const CpuNest& nest, fusion::SizeHints& hints);
 
 // Division of a nest among lanes and tasks.
 struct CpuTasks {
   int lanes = 1;
-  int64_t elements = task_elements;  // elements of a task
-  bool splits = false;               // several tasks reduce a row
-  int64_t tile_x = 0;                // elements of a task along S, of a kernel without reductions
+  int64_t elements = cost::cpu_nest::task_elements;  // elements of a task
+  bool splits = false;                               // several tasks reduce a row
+  int64_t tile_x = 0;  // elements of a task along S, of a kernel without reductions
   schedule::AccessSet staged, streaming;
   // Rows of a block that is reduced in registers before it is merged into memory. 0: each column is
   // reduced at once.

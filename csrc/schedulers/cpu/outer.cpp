@@ -1,6 +1,7 @@
 // CPU kernels that reduce, and keep their innermost axis. Each lane is a column, and a loop over
 // the rows reduces it. If columns are few, then several tasks reduce one column, and the last of
 // them merges their partial results in order.
+#include "schedule/cpu_schedule.h"
 #include "schedulers/cpu/nest.h"
 #include "schedulers/cpu/schedulers.h"
 #include "schedulers/legal.h"
@@ -37,7 +38,7 @@ void check_cpu_outer(const Problem&, const Plan& planned, const Plan& wanted) {
   const auto of = typed<CpuOuterPlan>(planned);
   check_fields(planned, wanted,
                {{"splits", 0, of.splits},
-                {"block_rows", of.block_rows ? 1 : 0, of.block_rows ? most_rows_at_once : 0}});
+                {"block_rows", of.block_rows ? 1 : 0, of.block_rows ? cpu::most_in_sequence : 0}});
 }
 
 }  // namespace fuser::schedulers

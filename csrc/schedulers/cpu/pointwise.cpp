@@ -17,23 +17,11 @@ namespace fuser::schedulers {
 
 using namespace fusion;
 using namespace schedule;
+using namespace cost::cpu_pointwise;
 
 namespace {
 
-// Registers of a vector: independent instructions that hide the latency of functions.
-constexpr int registers = 2;
-constexpr int short_side = 8;      // elements of a row for which tiles do not pay
-constexpr int longest_row = 2048;  // elements of a row of which a task has several
-// Bytes of a tile's rows: a memory line, which streaming stores write at once. More lanes would not
-// fit the registers during a transpose.
-constexpr int line_bytes = 64, most_lanes = 32;
-constexpr int most_tile_bytes = 16 << 10;  // staged bytes that leave most of an L1 cache free
-// Bytes of a task along the side of tiles on which more bytes are contiguous, and along the other:
-// two lines, which the processor fetches together.
-constexpr int long_bytes = 4 << 10, short_bytes = 2 * line_bytes;
-// The C library takes results of this size from the system. Their pages have just been cleared, so
-// that they are in the caches.
-constexpr int64_t fresh_bytes = 32 << 20;
+constexpr int line_bytes = 64;  // bytes of a tile's rows, which streaming stores write at once
 
 // Axes of the two sides of tiles, and the accesses whose lanes run along the rows.
 struct Sides {
@@ -110,7 +98,9 @@ AccessSet streaming_stores(const Problem& p, SizeHints& hints, const Device& dev
     for (AxisId k : p.order)
       if (axes_of(p, a) >> k & 1) axes.push_back(k);
     const int64_t bytes = hints.at_most(extent_of(p, hints.exprs(), axes)) * size_of(a.dtype);
-    if (bytes >= int64_t{8} * device.l2_bytes && (scattered || bytes < fresh_bytes)) out.insert(i);
+    if (static_cast<double>(bytes) >= beyond_cache * device.l2_bytes &&
+        (scattered || bytes < fresh_bytes))
+      out.insert(i);
   }
   return out;
 }
@@ -123,19 +113,20 @@ std::optional<Decision> plan_tiles(const Problem& p, SizeHints& hints, const Dev
   };
   const int64_t shorter = std::min(at_most(sides.nest.serial), at_most(sides.nest.lanes));
   if (shorter < short_side) return std::nullopt;
-  int lanes = std::min({line_bytes / sides.widest, most_lanes, ceil_pow2(shorter)});
-  while (lanes > 1 && int64_t{lanes} * lanes * sides.bytes > most_tile_bytes) lanes /= 2;
+  int lanes = std::min({line_bytes / sides.widest, tile_lanes, ceil_pow2(shorter)});
+  while (lanes > 1 && int64_t{lanes} * lanes * sides.bytes > tile_bytes) lanes /= 2;
   // Long runs of one side are short runs of the other.
   const bool along_rows = 2 * sides.bytes >= sides.moved_bytes;
   const int64_t run = long_bytes / sides.widest, other = short_bytes / sides.widest;
   // A task takes longer rows if there are few lanes.
   const int64_t longer = ceil_pow2(run / at_most(sides.nest.lanes));
-  return to_plan(CpuPointwisePlan{.lanes = lanes,
-                                  .collapsed = 1,
-                                  .task = std::max<int64_t>(task_elements, run * other),
-                                  .tile_x = along_rows ? run : other * longer,
-                                  .staged = sides.staged,
-                                  .streaming = streaming_stores(p, hints, device, along_rows)});
+  return to_plan(
+      CpuPointwisePlan{.lanes = lanes,
+                       .collapsed = 1,
+                       .task = std::max<int64_t>(cost::cpu_nest::task_elements, run * other),
+                       .tile_x = along_rows ? run : other * longer,
+                       .staged = sides.staged,
+                       .streaming = streaming_stores(p, hints, device, along_rows)});
 }
 
 // Returns how many innermost dims the lanes take if a vector that loops over rows saves work, else
@@ -189,7 +180,7 @@ Decision plan_cpu_pointwise(const Problem& p, SizeHints& hints, const Device& de
   const int64_t elements = count ? along(collapsed) : 1;
   return to_plan(CpuPointwisePlan{.lanes = cpu_lanes(p, device, registers, elements),
                                   .collapsed = collapsed,
-                                  .task = task_elements,
+                                  .task = cost::cpu_nest::task_elements,
                                   .rows_inside = with_rows_inside > 0,
                                   .streaming = streaming_stores(p, hints, device, false)});
 }
