@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -199,6 +200,21 @@ def test_changed_schedules_are_right_or_refused(
                 torch.testing.assert_close(*wide, equal_nan=True)
             except AssertionError as error:
                 raise AssertionError(f"{case.name}: {error}\n{text}") from None
+
+
+def test_schedules_of_the_document_are_those_of_their_definitions() -> None:
+    """Both texts with remarks in docs/design/schedules.md, the sum first."""
+    page = (Path(__file__).parents[2] / "docs/design/schedules.md").read_text()
+    shown = [block for block in page.split("```\n") if block.startswith("dim d0")]
+    texts = [re.sub(r"(?<=\S)  +.*", "", block) for block in shown]
+    found = []
+    for op, shape in (("sum", (1 << 16, 256)), ("softmax", (4096, 1024))):
+        fd = FusionDefinition()
+        fd.add_output(getattr(fd.ops, op)(fd.define_tensor([-1, -1], True), 1))
+        case = planning.Case(op, fd, [torch.empty(shape, device="meta")])
+        (kernel,) = case.kernels(_core.known_device(90))
+        found.append(kernel.texts()["schedule"])
+    assert texts == found
 
 
 def test_the_softmax_of_the_document() -> None:
