@@ -80,6 +80,17 @@ void check_dims(const Schedule& planned, const Schedule& wanted) {
   }
 }
 
+// Flags of vectors that state facts of sizes, so that a text may drop them and not add them. The
+// flag `tail` states that a fact is missing.
+struct LaneFact {
+  const char* name;
+  bool Lanes::*holds;
+};
+constexpr LaneFact lane_facts[] = {
+#define FUSER_LANES_FLAG(name, meaning) {#name, &Lanes::name},
+#include "schedule/attributes.def"
+};
+
 // Vectors are as long as planned ones or shorter, along the planned axes.
 void check_lanes(const Schedule& planned, const Schedule& wanted, size_t nest) {
   const Loop *was = vector_loop(planned.nests[nest]), *now = vector_loop(wanted.nests[nest]);
@@ -87,8 +98,7 @@ void check_lanes(const Schedule& planned, const Schedule& wanted, size_t nest) {
   const Lanes &before = planned.nests[nest].lanes, &lanes = wanted.nests[nest].lanes;
   const bool same_axes = was && planned.dims[was->dim].axes == wanted.dims[now->dim].axes;
   if (!same_axes) {
-    expect_fact(lanes.tail && !lanes.axes && !lanes.uniform_select && !lanes.split_at_rows,
-                "lanes along d", now->dim,
+    expect_fact(lanes == Lanes{.tail = true}, "lanes along d", now->dim,
                 ", which the plan does not vectorize; expected the one property tail");
     return;
   }
@@ -100,10 +110,10 @@ void check_lanes(const Schedule& planned, const Schedule& wanted, size_t nest) {
   expect_fact(lanes.tail || !before.tail, "lanes without tail; the last vector may be incomplete");
   expect_fact(lanes.axes == before.axes || !lanes.axes, "lanes within ", lanes.axes,
               " axes; expected ", before.axes, " or 0");
-  expect_fact(!lanes.uniform_select || before.uniform_select,
-              "uniform_select; conditions are not known to be uniform");
-  expect_fact(!lanes.split_at_rows || before.split_at_rows,
-              "split_at_rows; expected a plan with it, because rows may be short");
+  for (const LaneFact& fact : lane_facts)
+    expect_fact(fact.holds == &Lanes::tail || !(lanes.*fact.holds) || before.*fact.holds,
+                "lanes with ", fact.name,
+                "; expected a plan with it, because it is a fact of sizes");
 }
 
 void check_accesses(const Problem& p, const Schedule& planned, const Schedule& wanted) {

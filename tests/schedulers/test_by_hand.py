@@ -77,6 +77,22 @@ def test_schedule_4_vectors_longer_than_known() -> None:
     assert "hint: fd.schedules(inputs) has the facts" in str(caught.value)
 
 
+def flags_of_lanes() -> list[str]:
+    table = Path(__file__).parents[2] / "csrc/schedule/attributes.def"
+    return re.findall(r"^FUSER_LANES_FLAG\((\w+),", table.read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("flag", [flag for flag in flags_of_lanes() if flag != "tail"])
+def test_a_fact_of_vectors_is_not_added(flag: str) -> None:
+    """Every flag of vectors but `tail` states a fact of sizes."""
+    fd = doubled(FusionDefinition())
+    x = torch.ones(3, 7)
+    (text,) = fd.schedules([x])
+    with pytest.raises(UserError, match=f"lanes with {flag}; expected a plan with it") as caught:
+        fd.execute([x], schedules=[text.replace("lanes tail", f"lanes tail {flag}")])
+    assert caught.value.rule == "schedule-4"
+
+
 @pytest.mark.parametrize(
     ("schedules", "rule"),
     [("text", "argument-kind-1"), ([1], "argument-kind-1"), (["a", "b"], "schedule-5")],
