@@ -1,5 +1,5 @@
-// State and steps of the builders of GPU kernels. A builder adds its own state to BuilderState, and
-// lists its steps in one table, in order. Emitting steps append statements to the kernel's body.
+// State of the builders of GPU kernels, and steps of all builders. A builder lists its steps in one
+// table, in order. Emitting steps append statements to the kernel's body.
 #pragma once
 
 #include <optional>

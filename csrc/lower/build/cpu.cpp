@@ -293,28 +293,53 @@ void Builder::point(Body& body, Known known) {
   reduce(body, known);
 }
 
-void Builder::build() {
-  declare_buffers(problem, kernel);
-  take_schedule();
-  place_task();
-  analyse();
-  Known known(values().size(), nullptr);
-  emit_kept(kernel.body, 0, known, [&](AxisSet of) { return !(of & kept()); });
-  if (problem.columns) init_columns(kernel.body);
+void Builder::declare_memory() { declare_buffers(problem, kernel); }
+
+void Builder::emit_outside() {
+  outside.assign(values().size(), nullptr);
+  emit_kept(kernel.body, 0, outside, [&](AxisSet of) { return !(of & kept()); });
+}
+
+void Builder::emit_rows() {
   const Share& o = shares[O];
   loop(kernel.body, o.size, [&](Body& b, Expr i) {
     index_map[O].index = index_let(b, exprs().add(o.first, i));
-    each_row(b, known);
+    each_row(b, outside);
   });
-  if (problem.columns) finish_columns(kernel.body, known);
 }
+
+namespace {
+
+// The kernel.
+constexpr Step<Builder> kernel_steps[] = {
+    {"memory", &Builder::declare_memory, "a legal schedule of a CPU",
+     "declares the memory of the problem", "Kernel IR without arrays and statements"},
+    {"schedule", &Builder::take_schedule, "as after memory",
+     "takes axes, lanes and elements per task from the loops", "dims, and shares without a place"},
+    {"task", &Builder::place_task, "as after schedule",
+     "divides the grid among the dims that several tasks share", "the range of a task in each dim"},
+    {"analysis", &Builder::analyse, "the dims",
+     "finds the phase of each value, and declares an array per access and reduction",
+     "phases, products that sums take in unrounded, arrays of partial results"},
+    {"values of the task", &Builder::emit_outside, "the arrays of accesses",
+     "computes the values that vary over no kept axis", "these values are known in all rows"},
+    {"columns", &Builder::init_columns, "reductions over kept axes",
+     "initializes the partial results of the task", "partial results of no rows"},
+    {"rows", &Builder::emit_rows, "all memory of the kernel is declared",
+     "emits the loop over the rows of a task; phase_steps make each phase of a row or of a point",
+     "outputs over rows are stored; partial results of the columns"},
+    {"merge", &Builder::finish_columns, "partial results of the columns by task",
+     "merges them in the order of the tasks, by the last one", "outputs over columns are stored"},
+};
+
+}  // namespace
 
 }  // namespace cpu
 
 KernelIR build_cpu(const Problem& problem, const Schedule& schedule, bool index64) {
   cpu::Builder b{.problem = problem, .schedule = schedule};
   b.kernel.index64 = index64;
-  b.build();
+  run_steps(b, cpu::kernel_steps);
   return std::move(b.kernel);
 }
 

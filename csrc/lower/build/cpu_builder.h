@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "fusion/kernel/reduction_phases.h"
-#include "lower/build/values.h"
+#include "lower/build/builder_state.h"
 #include "lower/passes.h"
 #include "schedule/cpu_schedule.h"
 
@@ -28,6 +28,15 @@ struct Share {
 
 using Known = std::vector<ir::Expr>;  // by value: its expression, or nullptr
 using Make = std::function<void(ir::Body&, ir::Expr index)>;
+
+// A phase of a row or of a point: its reduction loop, and the values and stores that wait for it.
+struct Phase {
+  int index = 0;
+  ir::Body& body;
+  Known& known;
+  std::vector<fusion::ValueId> reduced = {};
+  std::vector<int> results = {};  // by reduction: the array of its partial result
+};
 
 struct Builder {
   const fusion::Problem& problem;
@@ -53,6 +62,7 @@ struct Builder {
   // By value: arrays of the partial results of a reduction, innermost loop first. A float sum adds
   // up to `most_in_sequence` elements in one and then merges it into the next.
   std::vector<std::vector<int>> states = {};
+  Known outside = {};  // values that vary over no kept axis
 
   ir::Exprs& exprs() { return kernel.exprs; }
   ir::Expr constant(int64_t v) { return exprs().constant(v); }
@@ -73,6 +83,7 @@ struct Builder {
   }
 
   // ---- cpu.cpp
+  void declare_memory();
   void take_schedule();
   ir::Expr indices_of_task(const schedule::Loop& loop, int64_t most_tasks);
   void place_task();
@@ -100,7 +111,8 @@ struct Builder {
   void each_row(ir::Body& body, const Known& known);
   void rows_of_vectors(ir::Body& body, const Known& known);
   void point(ir::Body& body, Known known);
-  void build();
+  void emit_outside();
+  void emit_rows();
 
   // ---- cpu_tiles.cpp
   void tile_rows(ir::Body& body, const Known& known);
@@ -120,8 +132,11 @@ struct Builder {
   // Appends a loop that merges partial sums of `level` into the next level.
   void blocked(ir::Body& body, ir::Expr count, const std::vector<fusion::ValueId>& reduced,
                int level, const Make& make);
-  // Appends the loops of one phase: its reductions and its stores over reduced axes.
-  void phase_loops(ir::Body& body, int phase, const Known& known);
+  void init_phase(Phase& phase);
+  void phase_loops(Phase& phase);
+  void combine_lanes(Phase& phase);
+  void combine_tasks(Phase& phase);
+  void after_phase(Phase& phase);
   // Appends the reductions and all values and stores that wait for them.
   void reduce(ir::Body& body, Known& known);
   void take_results(ir::Body& body, const std::vector<fusion::ValueId>& reduced,
@@ -136,10 +151,10 @@ struct Builder {
   ir::Expr column_of(ir::Expr task);
   void each_column(ir::Body& body, const std::function<void(ir::Body&)>& one);
   void move_column(ir::Body& body, fusion::ValueId v, int array, bool store, ir::Expr task);
-  void init_columns(ir::Body& body);
+  void init_columns();
   void accumulate_columns(ir::Body& body, const std::vector<fusion::ValueId>& columns,
                           const Known& known);
-  void finish_columns(ir::Body& body, const Known& known);
+  void finish_columns();
 
   // ---- cpu_columns.cpp
   int scratch(std::string name, ir::Buffer::Kind kind, ir::DType dtype, ir::Expr elements,

@@ -121,10 +121,20 @@ void Builder::blocked(Body& body, Expr count, const std::vector<ValueId>& reduce
   });
 }
 
-void Builder::phase_loops(Body& body, int phase, const Known& before) {
-  const std::vector<ValueId> reduced = reductions_of(phase);
-  const std::vector<ValueId> columns = columns_of(phase);
-  const std::vector<int> stores = stores_of(phase);
+void Builder::init_phase(Phase& p) {
+  p.reduced = reductions_of(p.index);
+  for (ValueId v : p.reduced) {
+    p.results.push_back(states[v].back());
+    p.body.push_back({InitState{states[v].back()}});
+  }
+}
+
+void Builder::phase_loops(Phase& p) {
+  Body& body = p.body;
+  const Known& before = p.known;
+  const std::vector<ValueId>& reduced = p.reduced;
+  const std::vector<ValueId> columns = columns_of(p.index);
+  const std::vector<int> stores = stores_of(p.index);
   if (reduced.empty() && columns.empty() && stores.empty()) return;
   std::vector<ValueId> all = reduced;
   all.insert(all.end(), columns.begin(), columns.end());
@@ -180,27 +190,28 @@ void Builder::take_results(Body& body, const std::vector<ValueId>& reduced,
   }
 }
 
-void Builder::reduce(Body& body, Known& known) {
-  for (int phase = 0; phase < phases.count; ++phase) {
-    const std::vector<ValueId> reduced = reductions_of(phase);
-    std::vector<int> results;
-    for (ValueId v : reduced) {
-      results.push_back(states[v].back());
-      body.push_back({InitState{states[v].back()}});
-    }
-    phase_loops(body, phase, known);
-    if (lanes_reduced && lanes > 1)
-      for (size_t i = 0; i < reduced.size(); ++i) {
-        const Array lanes_of = kernel.arrays[results[i]];
-        const int one = new_array(lanes_of.name + "_all", lanes_of.dtype, lanes_of.state);
-        body.push_back({LaneReduce{.array = one, .other = std::exchange(results[i], one)}});
-      }
-    if (split()) return merge_tasks(body, reduced, results, known);
-    take_results(body, reduced, results, known);
-    emit_kept(body, phase + 1, known, [](AxisSet) { return true; });
+void Builder::combine_lanes(Phase& p) {
+  if (!lanes_reduced || lanes == 1) return;
+  for (int& result : p.results) {
+    const Array lanes_of = kernel.arrays[result];
+    const int one = new_array(lanes_of.name + "_all", lanes_of.dtype, lanes_of.state);
+    p.body.push_back({LaneReduce{.array = one, .other = std::exchange(result, one)}});
   }
-  phase_loops(body, phases.count, known);
-  kept_stores(body, known);
+}
+
+void Builder::combine_tasks(Phase& p) {
+  if (p.index == phases.count) return;
+  if (split())
+    merge_tasks(p.body, p.reduced, p.results, p.known);
+  else
+    take_results(p.body, p.reduced, p.results, p.known);
+}
+
+void Builder::after_phase(Phase& p) {
+  if (p.index == phases.count)
+    kept_stores(p.body, p.known);
+  else if (!split())
+    emit_kept(p.body, p.index + 1, p.known, [](AxisSet) { return true; });
 }
 
 void Builder::merge_tasks(Body& body, const std::vector<ValueId>& reduced,
@@ -239,6 +250,37 @@ void Builder::merge_tasks(Body& body, const std::vector<ValueId>& reduced,
   emit_kept(last.body, 1, known, [](AxisSet) { return true; });
   kept_stores(last.body, known);
   body.push_back({std::move(last)});
+}
+
+namespace {
+
+// A phase of a row, or of a point if lanes are kept. The phase behind the last reduction has stores
+// alone.
+constexpr Step<Builder, Phase> phase_steps[] = {
+    {"identities", &Builder::init_phase, "the results of the phases before are known",
+     "finds the reductions of the phase, and initializes their partial results",
+     "partial results of no elements"},
+    {"loops", &Builder::phase_loops, "partial results of no elements",
+     "emits the loops over the reduced axes: values, accumulation, stores",
+     "each lane has partial results; outputs of this phase over reduced axes are stored"},
+    {"combination of lanes", &Builder::combine_lanes, "lanes along reduced axes",
+     "merges the lanes of a vector", "the result of the task"},
+    {"combination of tasks", &Builder::combine_tasks, "the result of the task",
+     "takes it; if tasks share the row, the last one merges theirs and stores what waits for them",
+     "values of the reductions, by name"},
+    {"kept values", &Builder::after_phase, "as after the combination of tasks",
+     "computes the values over kept axes that wait for the phase; after the last one, stores them",
+     "these values are known in later loops"},
+};
+
+}  // namespace
+
+void Builder::reduce(Body& body, Known& known) {
+  const int last = split() && phases.count ? 0 : phases.count;
+  for (int p = 0; p <= last; ++p) {
+    Phase phase{.index = p, .body = body, .known = known};
+    run_steps(*this, phase_steps, phase);
+  }
 }
 
 }  // namespace fuser::lower::cpu

@@ -72,8 +72,9 @@ void Builder::move_column(Body& body, ValueId v, int array, bool store, Expr tas
         {Load{.array = array, .element = zero, .buffer = column_buffers[v], .offset = at}});
 }
 
-void Builder::init_columns(Body& body) {
-  each_column(body, [&](Body& b) {
+void Builder::init_columns() {
+  if (!problem.columns) return;
+  each_column(kernel.body, [&](Body& b) {
     for (size_t i = 0; i < values().size(); ++i) {
       if (column_buffers[i] < 0) continue;
       b.push_back({InitState{states[i][0]}});
@@ -91,7 +92,8 @@ void Builder::accumulate_columns(Body& body, const std::vector<ValueId>& columns
   }
 }
 
-void Builder::finish_columns(Body& body, const Known& before) {
+void Builder::finish_columns() {
+  if (!problem.columns) return;
   std::vector<ValueId> reduced;
   std::vector<int> total, stores;
   for (size_t i = 0; i < values().size(); ++i) {
@@ -104,11 +106,11 @@ void Builder::finish_columns(Body& body, const Known& before) {
     if (stores_columns(i)) stores.push_back(i);
   const Expr tasks = shares[O].tasks;
   index_map[O].index = constant(0);
-  If last{.condition = is_last_task(body, constant(1), constant(0), tasks),
+  If last{.condition = is_last_task(kernel.body, constant(1), constant(0), tasks),
           .uniform = true,
           .body = {}};
   each_column(last.body, [&](Body& b) {
-    Known known = before;
+    Known known = outside;
     for (int array : total) b.push_back({InitState{array}});
     loop(b, tasks, [&](Body& inner, Expr task) {
       for (size_t i = 0; i < reduced.size(); ++i) {
@@ -124,7 +126,7 @@ void Builder::finish_columns(Body& body, const Known& before) {
     for (ValueId v : needed({}, stores, known)) emit(b, v, known);
     for (int i : stores) store(b, i, known);
   });
-  body.push_back({std::move(last)});
+  kernel.body.push_back({std::move(last)});
 }
 
 }  // namespace fuser::lower::cpu
