@@ -65,8 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
         versions, missing = contenders.available()
         setting = _setting(options, missing)
         if options.threads:
-            torch.set_num_threads(options.threads)
-            _core.set_option("FUSER_HOST_THREADS", str(options.threads))
+            torch.set_num_threads(options.threads)  # CPU kernels run on these threads too
         if options.warm:
             return _warm(options, setting)
         results = _run(options, setting, versions, started + options.limit)
@@ -318,7 +317,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="shorten the leading dim of each case until its tensors have N bytes, to fit a cache",
     )
-    parser.add_argument("--threads", type=int, help="threads of torch and fuser on the CPU")
+    parser.add_argument(
+        "--threads", type=int, help="threads of torch on the CPU, which run fuser's CPU kernels too"
+    )
     parser.add_argument("--samples", type=int, help="default: 60")
     parser.add_argument("--budget", type=float, help="seconds of sampling a case; default: 2")
     parser.add_argument(
