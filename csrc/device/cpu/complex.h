@@ -81,7 +81,18 @@ DEVICE Vec<c128, N> div_(Vec<c128, N> a, Vec<c128, N> b) {
 #if !defined(__clang__) && __GNUC__ >= 12
 template <class T, i32 N>
 DEVICE Vec<T, N> times_(Vec<T, N> a, Vec<T, N> b) {
-  if constexpr (Vec<T, N>::whole) return Vec<T, N>(__builtin_assoc_barrier(a.v * b.v));
-  else return join_(times_(a.v.low, b.v.low), times_(a.v.high, b.v.high));
+  if constexpr (!Vec<T, N>::whole) {
+    return join_(times_(a.v.low, b.v.low), times_(a.v.high, b.v.high));
+  } else {
+    auto product = a.v * b.v;
+#ifdef __x86_64__
+    // GCC applies the barrier to each lane alone.
+    if constexpr (sizeof product >= 16) {
+      asm("" : "+x"(product));
+      return Vec<T, N>(product);
+    }
+#endif
+    return Vec<T, N>(__builtin_assoc_barrier(product));
+  }
 }
 #endif

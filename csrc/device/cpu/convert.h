@@ -145,22 +145,14 @@ DEVICE Vec<f32, N> single_(Vec<f32, N> x) {
 
 //@ upper_halves_
 // The upper 16 bits of each lane. Two registers become one by one shuffle.
-template <class R, class S, i32... I>
-DEVICE R odd_lanes_(S a, S b, Order_<I...>) {
-#if defined(__clang__) || __GNUC__ >= 12
-  return __builtin_shufflevector(a, b, (2 * I + 1)...);
-#else
-  return __builtin_shuffle(a, b, R{(u16)(2 * I + 1)...});
-#endif
-}
 template <i32 N>
 DEVICE Vec<u16, N> upper_halves_(Vec<u32, N> x) {
   if constexpr (Vec<u32, N>::whole) {
     return cast_<u16>(x >> Vec<u32, N>(16u));
   } else if constexpr (SIMD_BYTES == 64 && Vec<u32, N / 2>::whole) {
     typedef Raw_<u16, N> R;
-    return Vec<u16, N>(
-        odd_lanes_<R>((R)x.v.low.v, (R)x.v.high.v, typename CountFrom_<N, 0>::Type()));
+    return Vec<u16, N>(every_other_of_<1, R>((R)x.v.low.v, (R)x.v.high.v,
+                                             typename CountFrom_<N, 0>::Type()));
   } else {
     return join_(upper_halves_(x.v.low), upper_halves_(x.v.high));
   }

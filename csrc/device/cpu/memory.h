@@ -52,23 +52,15 @@ DEVICE void load_(Vec<f8e5m2, N>& r, const f8e5m2* p) {
 //@ load load_ : c64
 template <i32 N>
 DEVICE void load_(Vec<c64, N>& r, const c64* p) {
-  f32 re[N], im[N];
-  UNROLL for (i32 i = 0; i < N; ++i) {
-    re[i] = p[i].re;
-    im[i] = p[i].im;
-  }
-  r = Vec<c64, N>(load<f32, N>(re), load<f32, N>(im));
+  const auto parts = load<f32, 2 * N>((const f32*)p);
+  r = Vec<c64, N>(every_other_<0>(parts), every_other_<1>(parts));
 }
 
 //@ load load_ : c128
 template <i32 N>
 DEVICE void load_(Vec<c128, N>& r, const c128* p) {
-  f64 re[N], im[N];
-  UNROLL for (i32 i = 0; i < N; ++i) {
-    re[i] = p[i].re;
-    im[i] = p[i].im;
-  }
-  r = Vec<c128, N>(load<f64, N>(re), load<f64, N>(im));
+  const auto parts = load<f64, 2 * N>((const f64*)p);
+  r = Vec<c128, N>(every_other_<0>(parts), every_other_<1>(parts));
 }
 
 //@ first_lanes_
@@ -163,17 +155,15 @@ DEVICE void load_some_(Vec<f8e5m2, N>& r, const f8e5m2* p, i64 count) {
 //@ load load_ : c64
 template <i32 N>
 DEVICE void load_some_(Vec<c64, N>& r, const c64* p, i64 count) {
-  c64 some[N] = {};
-  for (i64 i = 0; i < count; ++i) some[i] = p[i];
-  load_(r, some);
+  const auto parts = load<f32, 2 * N>((const f32*)p, 2 * count);
+  r = Vec<c64, N>(every_other_<0>(parts), every_other_<1>(parts));
 }
 
 //@ load load_ : c128
 template <i32 N>
 DEVICE void load_some_(Vec<c128, N>& r, const c128* p, i64 count) {
-  c128 some[N] = {};
-  for (i64 i = 0; i < count; ++i) some[i] = p[i];
-  load_(r, some);
+  const auto parts = load<f64, 2 * N>((const f64*)p, 2 * count);
+  r = Vec<c128, N>(every_other_<0>(parts), every_other_<1>(parts));
 }
 
 //@ store
@@ -218,19 +208,13 @@ DEVICE void store(f8e5m2* p, Vec<f8e5m2, N> x) {
 //@ store : c64
 template <i32 N>
 DEVICE void store(c64* p, Vec<c64, N> x) {
-  f32 re[N], im[N];
-  store(re, x.re);
-  store(im, x.im);
-  UNROLL for (i32 i = 0; i < N; ++i) p[i] = c64{re[i], im[i]};
+  store((f32*)p, interleave_(x.re, x.im));
 }
 
 //@ store : c128
 template <i32 N>
 DEVICE void store(c128* p, Vec<c128, N> x) {
-  f64 re[N], im[N];
-  store(re, x.re);
-  store(im, x.im);
-  UNROLL for (i32 i = 0; i < N; ++i) p[i] = c128{re[i], im[i]};
+  store((f64*)p, interleave_(x.re, x.im));
 }
 
 //@ store
@@ -305,17 +289,13 @@ DEVICE void store_some_(f8e5m2* p, Vec<f8e5m2, N> x, i64 count) {
 //@ store : c64
 template <i32 N>
 DEVICE void store_some_(c64* p, Vec<c64, N> x, i64 count) {
-  c64 some[N];
-  store(some, x);
-  for (i64 i = 0; i < count; ++i) p[i] = some[i];
+  store((f32*)p, interleave_(x.re, x.im), 2 * count);
 }
 
 //@ store : c128
 template <i32 N>
 DEVICE void store_some_(c128* p, Vec<c128, N> x, i64 count) {
-  c128 some[N];
-  store(some, x);
-  for (i64 i = 0; i < count; ++i) p[i] = some[i];
+  store((f64*)p, interleave_(x.re, x.im), 2 * count);
 }
 
 //@ assembled_
@@ -481,13 +461,13 @@ DEVICE void stream(f8e5m2* p, Vec<f8e5m2, N> x) {
 //@ stream : c64
 template <i32 N>
 DEVICE void stream(c64* p, Vec<c64, N> x) {
-  store(p, x);
+  stream((f32*)p, interleave_(x.re, x.im));
 }
 
 //@ stream : c128
 template <i32 N>
 DEVICE void stream(c128* p, Vec<c128, N> x) {
-  store(p, x);
+  stream((f64*)p, interleave_(x.re, x.im));
 }
 
 //@ stream_end

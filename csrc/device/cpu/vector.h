@@ -297,21 +297,50 @@ DEVICE Vec<bool, 2 * N> join_(Vec<bool, N> low, Vec<bool, N> high) {
 
 //@ interleave_
 // a[0], b[0], a[1], b[1] and so on.
-template <class R, class S, i32... I>
-DEVICE R interleaved_(S a, S b, Order_<I...>) {
+template <i32 FIRST, class R, class S, i32... I>
+DEVICE R interleaved_from_(S a, S b, Order_<I...>) {
+  constexpr i32 lanes = sizeof(S) / sizeof(a[0]);
 #if defined(__clang__) || __GNUC__ >= 12
-  return __builtin_shufflevector(a, b, (I / 2 + I % 2 * (i32)(sizeof...(I) / 2))...);
+  return __builtin_shufflevector(a, b, (FIRST + I / 2 + I % 2 * lanes)...);
 #else
-  return R{(I % 2 == 0 ? a : b)[I / 2]...};
+  return R{(I % 2 == 0 ? a : b)[FIRST + I / 2]...};
 #endif
 }
 template <class T, i32 N>
 DEVICE Vec<T, 2 * N> interleave_(Vec<T, N> a, Vec<T, N> b) {
-  typedef Vec<T, 2 * N> V;
-  if constexpr (V::whole) {
-    return V(interleaved_<Raw_<T, 2 * N>>(a.v, b.v, typename CountFrom_<2 * N, 0>::Type()));
-  } else {
+  if constexpr (!Vec<T, N>::whole) {
     return join_(interleave_(low_(a), low_(b)), interleave_(high_(a), high_(b)));
+  } else if constexpr (Vec<T, 2 * N>::whole) {
+    typedef typename CountFrom_<2 * N, 0>::Type Lanes;
+    return Vec<T, 2 * N>(interleaved_from_<0, Raw_<T, 2 * N>>(a.v, b.v, Lanes()));
+  } else {
+    typedef typename CountFrom_<N, 0>::Type Lanes;
+    return join_(Vec<T, N>(interleaved_from_<0, Raw_<T, N>>(a.v, b.v, Lanes())),
+                 Vec<T, N>(interleaved_from_<N / 2, Raw_<T, N>>(a.v, b.v, Lanes())));
+  }
+}
+
+//@ every_other_ every_other_of_
+// Lanes FIRST, FIRST + 2, FIRST + 4 and so on, FIRST being 0 or 1.
+template <i32 FIRST, class R, class S, i32... I>
+DEVICE R every_other_of_(S a, S b, Order_<I...>) {
+#if defined(__clang__) || __GNUC__ >= 12
+  return __builtin_shufflevector(a, b, (FIRST + 2 * I)...);
+#else
+  constexpr i32 lanes = sizeof(S) / sizeof(a[0]);
+  return R{(2 * I < lanes ? a : b)[(FIRST + 2 * I) % lanes]...};
+#endif
+}
+template <i32 FIRST, class T, i32 N>
+DEVICE Vec<T, N / 2> every_other_(Vec<T, N> x) {
+  typedef Vec<T, N / 2> V;
+  typedef typename CountFrom_<N / 2, 0>::Type Lanes;
+  if constexpr (!V::whole) {
+    return join_(every_other_<FIRST>(low_(x)), every_other_<FIRST>(high_(x)));
+  } else if constexpr (Vec<T, N>::whole) {
+    return V(every_other_of_<FIRST, Raw_<T, N / 2>>(x.v, x.v, Lanes()));
+  } else {
+    return V(every_other_of_<FIRST, Raw_<T, N / 2>>(x.v.low.v, x.v.high.v, Lanes()));
   }
 }
 
@@ -344,235 +373,4 @@ DEVICE Vec<c128, N / 2> low_(Vec<c128, N> x) {
 template <i32 N>
 DEVICE Vec<c128, N / 2> high_(Vec<c128, N> x) {
   return Vec<c128, N / 2>(high_(x.re), high_(x.im));
-}
-
-//@ cast_
-// Lanes converted as C++ does; float to integer only if the value fits. GCC makes several instructions
-// of conversions for which the processor has one.
-template <class T, class S, i32 N>
-DEVICE Vec<T, N> cast_(Vec<S, N> x) {
-  if constexpr (is_float_<T> && sizeof(S) < 4) {
-    return cast_<T>(cast_<i32>(x));
-  }
-#if SIMD_BYTES == 32
-  if constexpr (sizeof(T) == 1 && sizeof(S) == 4 && N == 8 && (S)0.5 == 0) {
-    // Clang has no register for a vector of 8 bytes.
-    const Raw_<u16, 8> w = (cast_<u16>(x) & Vec<u16, 8>((u16)0xff)).v;
-    Raw_<u64, 2> packed;
-    Raw_<T, 8> r;
-    asm("vpackuswb %1, %1, %0" : "=x"(packed) : "x"(w));
-    const u64 bytes = packed[0];
-    __builtin_memcpy(&r, &bytes, sizeof r);
-    return Vec<T, N>(r);
-  }
-  if constexpr (sizeof(T) == 4 && sizeof(S) == 1 && N == 8 && (T)0.5 == 0) {
-    u64 bytes;
-    __builtin_memcpy(&bytes, &x.v, sizeof bytes);
-    const Raw_<u64, 2> packed = {bytes, 0};
-    Raw_<T, N> r;
-    if constexpr ((S)-1 < (S)0) asm("vpmovsxbd %1, %0" : "=x"(r) : "x"(packed));
-    else asm("vpmovzxbd %1, %0" : "=x"(r) : "x"(packed));
-    return Vec<T, N>(r);
-  }
-  if constexpr (sizeof(T) == 2 && sizeof(S) == 4 && N == 8 && (S)0.5 == 0) {
-    const Vec<u32, 8> w(((Raw_<u32, 8>)x.v) & 0xffffu);
-    Raw_<T, 8> r;
-    asm("vpackusdw %2, %1, %0" : "=x"(r) : "x"(low_(w).v), "x"(high_(w).v));
-    return Vec<T, N>(r);
-  }
-#elif SIMD_BYTES == 64
-  if constexpr (N == 16 && sizeof(T) == 1 && sizeof(S) == 4 && (S)0.5 == 0) {
-    Raw_<T, N> r;
-    asm("vpmovdb %1, %0" : "=v"(r) : "v"(x.v));
-    return Vec<T, N>(r);
-  }
-  if constexpr (N == 16 && sizeof(T) == 4 && sizeof(S) == 1 && (T)0.5 == 0) {
-    Raw_<T, N> r;
-    if constexpr ((S)-1 < (S)0) asm("vpmovsxbd %1, %0" : "=v"(r) : "v"(x.v));
-    else asm("vpmovzxbd %1, %0" : "=v"(r) : "v"(x.v));
-    return Vec<T, N>(r);
-  }
-#endif
-  if constexpr (Vec<T, N>::whole && Vec<S, N>::whole) {
-    return Vec<T, N>(__builtin_convertvector(x.v, Raw_<T, N>));
-  } else {
-    return join_(cast_<T>(low_(x)), cast_<T>(high_(x)));
-  }
-}
-
-//@ mask_
-// The mask of a comparison, whose lanes are as wide as those compared.
-template <i32 N, class M>
-DEVICE Vec<bool, N> mask_(M m) {
-  constexpr i32 bytes = sizeof(M) / N;
-  if constexpr (bytes == 4) return Vec<bool, N>(Vec<i32, N>((Raw_<i32, N>)m));
-  else if constexpr (bytes == 8) return Vec<bool, N>(cast_<i32>(Vec<i64, N>((Raw_<i64, N>)m)));
-  else if constexpr (bytes == 2) return Vec<bool, N>(cast_<i32>(Vec<i16, N>((Raw_<i16, N>)m)));
-  else return Vec<bool, N>(cast_<i32>(Vec<i8, N>((Raw_<i8, N>)m)));
-}
-
-//@ select_
-// a in lanes that are true, b in others.
-template <class T, i32 N>
-DEVICE Vec<T, N> select_(Vec<bool, N> m, Vec<T, N> a, Vec<T, N> b) {
-  if constexpr (!Vec<T, N>::whole || !Vec<i32, N>::whole) {
-    return join_(select_(low_(m), low_(a), low_(b)), select_(high_(m), high_(a), high_(b)));
-  } else if constexpr (sizeof(T) == 4) {
-    return Vec<T, N>(m.m.v ? a.v : b.v);
-  } else if constexpr (sizeof(T) == 8) {
-    return Vec<T, N>(__builtin_convertvector(m.m.v, Raw_<i64, N>) ? a.v : b.v);
-  } else if constexpr (sizeof(T) == 2) {
-    return Vec<T, N>(__builtin_convertvector(m.m.v, Raw_<i16, N>) ? a.v : b.v);
-  } else {
-    return Vec<T, N>(__builtin_convertvector(m.m.v, Raw_<i8, N>) ? a.v : b.v);
-  }
-}
-template <i32 N>
-DEVICE Vec<bool, N> select_(Vec<bool, N> m, Vec<bool, N> a, Vec<bool, N> b) {
-  return (m & a) | (~m & b);
-}
-
-//@ select_ : bf16
-template <i32 N>
-DEVICE Vec<bf16, N> select_(Vec<bool, N> m, Vec<bf16, N> a, Vec<bf16, N> b) {
-  return Vec<bf16, N>(select_(m, a.bits, b.bits));
-}
-
-//@ select_ : f16
-template <i32 N>
-DEVICE Vec<f16, N> select_(Vec<bool, N> m, Vec<f16, N> a, Vec<f16, N> b) {
-  return Vec<f16, N>(select_(m, a.bits, b.bits));
-}
-
-//@ select_ : f8e4m3
-template <i32 N>
-DEVICE Vec<f8e4m3, N> select_(Vec<bool, N> m, Vec<f8e4m3, N> a, Vec<f8e4m3, N> b) {
-  return Vec<f8e4m3, N>(select_(m, a.bits, b.bits));
-}
-
-//@ select_ : f8e5m2
-template <i32 N>
-DEVICE Vec<f8e5m2, N> select_(Vec<bool, N> m, Vec<f8e5m2, N> a, Vec<f8e5m2, N> b) {
-  return Vec<f8e5m2, N>(select_(m, a.bits, b.bits));
-}
-
-//@ select_ : c64 c128
-template <i32 N>
-DEVICE Vec<c64, N> select_(Vec<bool, N> m, Vec<c64, N> a, Vec<c64, N> b) {
-  return Vec<c64, N>(select_(m, a.re, b.re), select_(m, a.im, b.im));
-}
-template <i32 N>
-DEVICE Vec<c128, N> select_(Vec<bool, N> m, Vec<c128, N> a, Vec<c128, N> b) {
-  return Vec<c128, N>(select_(m, a.re, b.re), select_(m, a.im, b.im));
-}
-
-//@ Mixed
-// The vector type of operands that are vectors and scalars; no type unless both occur.
-template <class T>
-struct IsVec_ {
-  static constexpr bool value = false;
-};
-template <class T, i32 N>
-struct IsVec_<Vec<T, N>> {
-  static constexpr bool value = true;
-};
-template <class... A>
-struct FirstVec_ {};
-template <class T, i32 N, class... A>
-struct FirstVec_<Vec<T, N>, A...> {
-  typedef Vec<T, N> Type;
-};
-template <class S, class... A>
-struct FirstVec_<S, A...> : FirstVec_<A...> {};
-template <bool ALL, class... A>
-struct MixedOf_ : FirstVec_<A...> {};
-template <class... A>
-struct MixedOf_<true, A...> {};
-template <class... A>
-using Mixed = typename MixedOf_<(IsVec_<A>::value && ...), A...>::Type;
-
-//@ where_ : Vec
-template <i32 N, class T>
-DEVICE Vec<T, N> where_(Vec<bool, N> m, Vec<T, N> a, Vec<T, N> b) {
-  return select_(m, a, b);
-}
-template <i32 N, class A, class B, class V = Mixed<A, B>>
-DEVICE V where_(Vec<bool, N> m, A a, B b) {
-  return select_(m, V(a), V(b));
-}
-template <i32 N, class T>
-DEVICE Vec<T, N> where_(Vec<bool, N> m, T a, T b) {
-  return select_(m, Vec<T, N>(a), Vec<T, N>(b));
-}
-
-//@ bits_ : Vec
-template <i32 N>
-DEVICE Vec<u32, N> bits_(Vec<f32, N> x) {
-  if constexpr (Vec<f32, N>::whole) return Vec<u32, N>((Raw_<u32, N>)x.v);
-  else return join_(bits_(x.v.low), bits_(x.v.high));
-}
-template <i32 N>
-DEVICE Vec<u64, N> bits_(Vec<f64, N> x) {
-  if constexpr (Vec<f64, N>::whole) return Vec<u64, N>((Raw_<u64, N>)x.v);
-  else return join_(bits_(x.v.low), bits_(x.v.high));
-}
-
-//@ float_ : Vec
-template <i32 N>
-DEVICE Vec<f32, N> float_(Vec<u32, N> bits) {
-  if constexpr (Vec<u32, N>::whole) return Vec<f32, N>((Raw_<f32, N>)bits.v);
-  else return join_(float_(bits.v.low), float_(bits.v.high));
-}
-template <i32 N>
-DEVICE Vec<f64, N> float_(Vec<u64, N> bits) {
-  if constexpr (Vec<u64, N>::whole) return Vec<f64, N>((Raw_<f64, N>)bits.v);
-  else return join_(float_(bits.v.low), float_(bits.v.high));
-}
-
-//@ splat
-template <i32 N, class T>
-DEVICE Vec<T, N> splat(T x) {
-  return Vec<T, N>(x);
-}
-
-//@ iota
-// first, first + step, first + 2 step and so on.
-template <class T, i32 N>
-DEVICE Vec<T, N> iota(T first, T step = 1) {
-  if constexpr (Vec<T, N>::whole) {
-    Raw_<T, N> count;
-    UNROLL for (i32 i = 0; i < N; ++i) count[i] = (T)i;
-    return Vec<T, N>(count) * Vec<T, N>(step) + Vec<T, N>(first);
-  } else {
-    return join_(iota<T, N / 2>(first, step), iota<T, N / 2>(first + step * (T)(N / 2), step));
-  }
-}
-
-//@ Lanes_ lanes_
-// The lanes of a vector as an array.
-template <class T, i32 N>
-struct Lanes_ {
-  T v[N];
-};
-template <class T, i32 N>
-DEVICE Lanes_<T, N> lanes_(Vec<T, N> x) {
-  Lanes_<T, N> lanes;
-  store(lanes.v, x);
-  return lanes;
-}
-
-//@ each_
-// The vector of f(a[i], b[i], ...) for each lane i. The loop stays a loop, so that a long function
-// occurs once.
-template <class T, i32 N, class F, class... L>
-DEVICE Vec<T, N> each_lane_(F f, const L&... x) {
-  T result[N];
-  for (i32 i = 0; i < N; ++i) result[i] = f(x.v[i]...);
-  Vec<T, N> r;
-  load_(r, result);
-  return r;
-}
-template <class F, i32 N, class... S>
-DEVICE auto each_(F f, Vec<S, N>... x) {
-  return each_lane_<decltype(f(S()...)), N>(f, lanes_(x)...);
 }
