@@ -43,11 +43,11 @@ DEVICE Vec<u32, N> fours_(Vec<u32, N> x) {
 }
 
 //@ philox_calls_
-// The four words of M calls. The two products of a round are one product of vectors: lanes 2 i and
-// 2 i + 1 hold words a and c of call i, and others b and d. Their upper halves hold what no product
-// reads.
+// The four words of M calls. Half a register of calls: the two products of a round are one product of
+// vectors, whose lanes 2 i and 2 i + 1 hold words a and c of call i, and others b and d. A register or
+// more: a vector has one word of all calls. Upper halves of lanes hold what no product reads.
 template <i32 M>
-DEVICE Vec<u32, 4 * M> philox_calls_(u64 low, Vec<u64, M> call, u64 key) {
+DEVICE Vec<u32, 4 * M> philox_pairs_(u64 low, Vec<u64, M> call, u64 key) {
   typedef Vec<u64, M> V;
   typedef Vec<u64, 2 * M> Both;
   const Both factors = interleave_(V(0xd2511f53ull), V(0xcd9e8d57ull));
@@ -62,12 +62,38 @@ DEVICE Vec<u32, 4 * M> philox_calls_(u64 low, Vec<u64, M> call, u64 key) {
   }
   return halves_of_((ac & Both(0xffffffffull)) | (bd << Both(32ull)));
 }
+template <i32 M>
+DEVICE Vec<u32, 4 * M> philox_calls_(u64 low, Vec<u64, M> call, u64 key) {
+  if constexpr (M * sizeof(u64) < SIMD_BYTES) {
+    return philox_pairs_(low, call, key);
+  } else {
+    typedef Vec<u64, M> V;
+    const V lower(0xffffffffull), half(32ull);
+    V a(low), b(low >> 32), c = call, d = call >> half;
+    u64 k0 = key, k1 = key >> 32;
+    UNROLL for (i32 round = 0; round < 10; ++round) {
+      const V p = low_products_(a, V(0xd2511f53ull)), q = low_products_(c, V(0xcd9e8d57ull));
+      a = (q >> half) ^ b ^ V(k0);
+      b = q;
+      c = (p >> half) ^ d ^ V(k1);
+      d = p;
+      k0 += 0x9e3779b9u;
+      k1 += 0xbb67ae85u;
+    }
+    return halves_of_(interleave_((a & lower) | (b << half), (c & lower) | (d << half)));
+  }
+}
 
 //@ neighbours_
 // Whether the lanes count up from a multiple of `group`.
 template <class T, i32 N>
+DEVICE bool is_zero_(Vec<T, N> x) {
+  if constexpr (Vec<T, N>::whole) return !any_(x != Vec<T, N>((T)0));
+  else return is_zero_(x.v.low | x.v.high);
+}
+template <class T, i32 N>
 DEVICE bool neighbours_(Vec<T, N> index, T group) {
-  return __builtin_expect(!any_(index != iota<T, N>(index[0])), true) && index[0] % group == 0;
+  return __builtin_expect(is_zero_(index ^ iota<T, N>(index[0])), true) && index[0] % group == 0;
 }
 
 //@ random32_ : Vec

@@ -47,7 +47,12 @@ bool reduces_innermost(const Problem& p) {
 
 int cpu_lanes(const Problem& p, const Device& device, int registers, int64_t elements) {
   int widest = 4;
-  for (const Value& v : p.refined.values) widest = std::max(widest, size_of(compute_type(v.dtype)));
+  for (const MemoryAccess& a : p.accesses) widest = std::max(widest, size_of(a.dtype));
+  // Integers that no access moves are mostly coordinates and random bits.
+  for (const Value& v : p.refined.values)
+    if (kind_of(v.dtype) != Kind::Int || std::holds_alternative<Reduced>(v.how) ||
+        std::holds_alternative<Project>(v.how))
+      widest = std::max(widest, size_of(compute_type(v.dtype)));
   const int lanes = std::max(1, registers * device.simd_bytes / widest);
   return std::min(lanes, ceil_pow2(elements));
 }

@@ -22,7 +22,7 @@ CpuNest reduction_nest(const fusion::Problem& problem, bool lanes_reduced);
 // Returns whether the innermost axis is reduced.
 bool reduces_innermost(const fusion::Problem& problem);
 
-// Returns the lanes of a vector: a few registers of the widest compute type, and at most the
+// Returns the lanes of a vector: a few registers of the widest float or moved element, at most the
 // elements along the lanes.
 int cpu_lanes(const fusion::Problem& problem, const schedule::Device& device, int registers,
               int64_t elements);
