@@ -247,7 +247,7 @@ def _held(graph: fx.Graph, value: torch.Tensor, like: fx.Node) -> fx.Node:
         held = value.to(fake.device)
     module.register_buffer(name, held, persistent=False)
     node = graph.get_attr(name)
-    node.meta["val"] = fake.fake_mode.from_tensor(held)
+    node.meta["val"] = fake.fake_mode.from_tensor(held, static_shapes=True)
     return node
 
 

@@ -72,6 +72,20 @@ def test_what_reads_a_place_is_added_up(sizes: tuple[int, ...], settings: dict, 
     assert not {op for op in left if "index" in op}
 
 
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
+@pytest.mark.parametrize(
+    ("sizes", "size"), [((2, 3, 4, 3, 5), (5, 4, 6)), ((1, 2, 3, 4), (4, 6)), ((2, 3, 4), (7,))]
+)
+def test_users_of_the_gradient_have_constant_sizes(sizes, size, mode: str) -> None:
+    f = lambda x: -F.interpolate(-x, size=size, mode=mode)  # noqa: E731
+    x = torch.randn(sizes, requires_grad=True)
+    (result, gradient), _ = run(f, x)
+    expected = f(x)
+    (true,) = torch.autograd.grad(expected, x, torch.ones_like(expected).cumsum(-1))
+    torch.testing.assert_close(result, expected)
+    torch.testing.assert_close(gradient, true)
+
+
 def test_channels_last() -> None:
     x = torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last)
     f = lambda x: F.interpolate(x, scale_factor=2.0).cos()  # noqa: E731
