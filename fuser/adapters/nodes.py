@@ -44,6 +44,13 @@ def call_node(graph: fx.Graph, target: Any, *args: Any, **kwargs: Any) -> fx.Nod
     return node
 
 
+def from_front(dims: Iterable[int], rank: int) -> list[int]:
+    """Dims of a tensor, counted from the front. A tensor of rank 0 has none, but torch lets its
+    reductions name dim 0 or -1.
+    """
+    return [d % rank for d in dims] if rank else []
+
+
 def specialised(n: int | torch.SymInt) -> int | torch.SymInt:
     """Returns a size as int if tracing specialized its symbol to one number."""
     return int(n.node.expr) if isinstance(n, torch.SymInt) and n.node.expr.is_Integer else n

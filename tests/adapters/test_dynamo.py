@@ -464,3 +464,25 @@ def test_a_probit_loss_is_one_region_each_way(dtype: torch.dtype, tolerance: flo
     assert not any(graph.left or graph.fallbacks for graph in seen.graphs)
     torch.testing.assert_close(result.double(), expected, rtol=tolerance, atol=0)
     torch.testing.assert_close(found.grad.double(), exact.grad, rtol=tolerance, atol=1e-30)
+
+
+@pytest.mark.parametrize("dim", [0, -1])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, d: x.log_softmax(d) + x.softmax(d, torch.float64),
+        lambda x, d: x.sin().sum(d) * x.cos().mean(d, keepdim=True) + x.amax(d, keepdim=True),
+        lambda x, d: torch.where(x.long() == torch.arange(1)[0], x, 0.0).sum(d) + 1,
+        lambda x, d: (x * 2).var(d, correction=0) + torch.logsumexp(x, d) + x.norm(dim=d),
+        lambda x, d: F.conv2d(x.expand(1, 8, 4, 4), torch.ones(8, 8, 3, 3)).exp() * x.sin().sum(d),
+        lambda x, d: torch.aminmax(x * 2, dim=d, keepdim=True).max + x.cumsum(d) + x.argmax(d),
+    ],
+)  # fmt: skip
+def test_reductions_of_a_tensor_of_rank_0(function, dim: int) -> None:
+    torch._dynamo.reset()
+    x = torch.tensor(0.5, requires_grad=True)
+    expected, result = function(x, dim), torch.compile(function, backend="fuser")(x, dim)
+    torch.testing.assert_close(result, expected)
+    (gradient,) = torch.autograd.grad(result.sum(), x)
+    (true,) = torch.autograd.grad(expected.sum(), x)
+    torch.testing.assert_close(gradient, true)

@@ -22,7 +22,15 @@ from fuser.adapters import aten
 from fuser.adapters.graph.layouts import CONVOLUTIONS
 from fuser.adapters.graph.partial_reductions import SUMS
 from fuser.adapters.graph.views import has_numbers, laid_out
-from fuser.adapters.nodes import computed, is_write, kind_of, results_of, tensor_of, writes
+from fuser.adapters.nodes import (
+    computed,
+    from_front,
+    is_write,
+    kind_of,
+    results_of,
+    tensor_of,
+    writes,
+)
 from fuser.adapters.partition import why_not
 from fuser.adapters.torch_compat import OpOverload, suggest_memory_format
 
@@ -193,7 +201,7 @@ class _Plan:
             return 0
         before, now = tensor_of(source), self.now(source)
         dims: Sequence[Any] = rest[0]
-        reduced = {d % now.ndim for d in dims}
+        reduced = from_front(dims, now.ndim)
         vector = 16 if now.device.type == "cpu" else 16 // now.element_size()
         short = _run(now, reduced, vector) < min(vector, _run(before, reduced, vector))
         if not short:

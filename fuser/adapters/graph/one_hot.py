@@ -56,6 +56,8 @@ def _one_place(rows: Any, dims: Any) -> tuple[Any, Any, Any, int] | None:
     if not isinstance(hot, fx.Node) or hot.target is not aten.eq.Tensor or not _is_zero(zero):
         return None
     value = tensor_of(rows)
+    if value.ndim == 0:
+        return None
     classes = value.shape[dims[0]]
     from_end = dims[0] % value.ndim - value.ndim
     if type(classes) is not int or not _is_single(share, from_end):

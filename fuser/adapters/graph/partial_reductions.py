@@ -17,7 +17,7 @@ import torch
 from torch import fx
 
 from fuser.adapters.graph.views import has_numbers
-from fuser.adapters.nodes import call_node, is_view, tensor_of
+from fuser.adapters.nodes import call_node, from_front, is_view, tensor_of
 
 aten = torch.ops.aten
 # Reductions that are rewritten.
@@ -52,7 +52,7 @@ def outer_dims(node: fx.Node) -> list[int]:
     dims: Any = node.args[1]
     if not isinstance(dims, list | tuple):
         return []
-    return dims_behind_a_short_run(value, [d % value.ndim for d in dims], _stored_bytes(source))
+    return dims_behind_a_short_run(value, from_front(dims, value.ndim), _stored_bytes(source))
 
 
 def _stored_bytes(node: fx.Node) -> int:

@@ -14,7 +14,7 @@ from torch import fx
 
 from fuser import Unsupported
 from fuser.adapters import aten
-from fuser.adapters.nodes import hint, is_view, tensor_of, writes
+from fuser.adapters.nodes import from_front, hint, is_view, tensor_of, writes
 from fuser.adapters.torch_compat import OpOverload
 from fuser.layout import compute_tensor_descriptor
 
@@ -75,7 +75,7 @@ def _reduce_away(node: fx.Node) -> None:
     if max(places) >= len(args) or args[places[1]] is not True or value is None or wanted is None:
         return
     dims = args[places[0]]
-    gone = {d % max(1, value.ndim) for d in (dims if isinstance(dims, list) else [dims])}
+    gone = from_front(dims if isinstance(dims, list) else [dims], value.ndim)
     if not gone or list(wanted.shape) != [n for d, n in enumerate(value.shape) if d not in gone]:
         return
     args[places[1]] = False
