@@ -486,3 +486,25 @@ def test_reductions_of_a_tensor_of_rank_0(function, dim: int) -> None:
     (gradient,) = torch.autograd.grad(result.sum(), x)
     (true,) = torch.autograd.grad(expected.sum(), x)
     torch.testing.assert_close(gradient, true)
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_copies_of_views_have_values_and_memory_of_their_own(dynamic: bool | None) -> None:
+    """Square tensors, because a transposed copy has then the layout of its operand."""
+
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y, c = x * 2, torch.ops.aten
+        copies = [c.t_copy(x), c.permute_copy(x, (1, 0)), c.transpose_copy(x, 0, 1), c.t_copy(y)]
+        copies += [c.expand_copy(x, (4, 4)), c.view_copy(x, (4, 4)), c.slice_copy(x, 0, 0, 4)]
+        copies += [c.permute_copy(x, (0, 1)), c.alias_copy(y), *c.split_copy(x, 4)]
+        copies += [c.diagonal_copy(y), *c.unbind_copy(x), c.squeeze_copy(x), c.unsqueeze_copy(x, 0)]
+        return (y, *copies, *(-t for t in copies))
+
+    torch._dynamo.reset()
+    x = torch.randn(4, 4)
+    results, expected = torch.compile(f, backend="fuser", dynamic=dynamic)(x), f(x)
+    torch.testing.assert_close(results, expected, rtol=0, atol=0)
+    assert [t.stride() for t in results] == [t.stride() for t in expected]
+    memories = {t.untyped_storage().data_ptr() for t in (x, *results)}
+    eager = {t.untyped_storage().data_ptr() for t in (x, *expected)}
+    assert len(memories) == len(eager)

@@ -30,6 +30,16 @@ def _parts(function: Callable[..., Sequence[Tensor]]) -> Row:
     return write
 
 
+def _copied(view: Row) -> Row:
+    """A row for the copy of a view, or of several."""
+
+    def write(e: Emitter, *args: Any, **named: Any) -> Any:
+        found = view(e, *args, **named)
+        return [e.copy(t) for t in found] if isinstance(found, list) else e.copy(found)
+
+    return write
+
+
 def _itself(e: Emitter, x: Tensor, *_: Any, **__: Any) -> Tensor:
     del e
     return x
@@ -427,11 +437,9 @@ def _views(names: str, function: Callable[..., Tensor]) -> dict[str, Row]:
 
 VIEWS: dict[str, Row] = {
     **{f"aten.{name}.default": _itself for name in ("alias", "detach", "contiguous", "positive")},
-    **{f"aten.{name}.default": _itself for name in ("alias_copy", "detach_copy")},
-    **{f"aten.{name}.default": _itself for name in ("lift_fresh", "lift_fresh_copy")},
+    "aten.lift_fresh.default": _itself,
     **_views(
-        "view.default _unsafe_view.default reshape.default view_copy.default "
-        "_reshape_copy.default _reshape_alias.default",
+        "view.default _unsafe_view.default reshape.default _reshape_alias.default",
         _view,
     ),
     "prim.view_copy.default": _moved(_view),
@@ -439,44 +447,37 @@ VIEWS: dict[str, Row] = {
     **_views("flatten.using_ints", _flatten),
     "prim.flatten_copy.default": _moved(_flatten),
     **_views("unflatten.int", _unflatten),
-    **_views("permute.default permute_copy.default permute_copy.int", _permute),
+    **_views("permute.default", _permute),
     "prim.permute_copy.default": _moved(_permute),
     "prim.permute_copy.int": _moved(_permute),
-    **_views("transpose.int transpose_copy.int swapaxes.default swapdims.default", _transpose),
+    **_views("transpose.int swapaxes.default swapdims.default", _transpose),
     "prim.transpose_copy.int": _moved(_transpose),
-    **_views("t.default t_copy.default", _t),
+    **_views("t.default", _t),
     "prim.t_copy.default": _moved(_t),
     **_views("mT.default", lambda e, x: _transpose(e, x, -2, -1)),
     **_views("numpy_T.default", lambda e, x: _permute(e, x, list(range(x.ndim))[::-1])),
     **_views("movedim.int movedim.intlist", _movedim),
-    **_views("diagonal.default diagonal_copy.default", _diagonal),
-    **_views("unfold.default unfold_copy.default", _unfold),
-    **_views("expand.default expand_copy.default", _expand),
+    **_views("diagonal.default", _diagonal),
+    **_views("unfold.default", _unfold),
+    **_views("expand.default", _expand),
     "prim.expand_copy.default": _moved(_expand),
     "aten.expand_as.default": _expand_as,
     "prim.expand_as_copy.default": _expand_as,
-    **_views(
-        "squeeze.default squeeze.dim squeeze.dims squeeze_copy.default squeeze_copy.dim "
-        "squeeze_copy.dims",
-        _squeeze,
-    ),
+    **_views("squeeze.default squeeze.dim squeeze.dims", _squeeze),
     "prim.squeeze_copy.default": _moved(_squeeze),
     "prim.squeeze_copy.dim": _moved(_squeeze),
-    **_views("unsqueeze.default unsqueeze_copy.default", _unsqueeze),
+    **_views("unsqueeze.default", _unsqueeze),
     "prim.unsqueeze_copy.default": _moved(_unsqueeze),
-    **_views("select.int select_copy.int", select),
-    **_views("slice.Tensor slice_copy.Tensor", _slice),
-    **_views("narrow.default narrow_copy.default", _narrow),
+    **_views("select.int", select),
+    **_views("slice.Tensor", _slice),
+    **_views("narrow.default", _narrow),
     **{
         f"aten.{name}": _parts(function)
         for names, function in (
-            ("split.Tensor split_copy.Tensor", _split),
-            (
-                "split_with_sizes.default split_with_sizes_copy.default split.sizes",
-                _split_with_sizes,
-            ),
+            ("split.Tensor", _split),
+            ("split_with_sizes.default split.sizes", _split_with_sizes),
             ("chunk.default", _chunk),
-            ("unbind.int unbind_copy.int", _unbind),
+            ("unbind.int", _unbind),
         )
         for name in names.split()
     },
@@ -488,6 +489,34 @@ VIEWS: dict[str, Row] = {
     "prims.split_dim.default": _moved(
         lambda e, x, dim, outer: e.ops.split_dim(x, dim, [outer, -1])
     ),
+}
+
+# Copies of views. Each has its view's values, and torch's layout of the copy.
+COPIES: dict[str, Row] = {
+    f"aten.{copied}": _copied(VIEWS[f"aten.{view}"])
+    for copied, view in (
+        ("alias_copy.default", "alias.default"),
+        ("detach_copy.default", "detach.default"),
+        ("lift_fresh_copy.default", "lift_fresh.default"),
+        ("view_copy.default", "view.default"),
+        ("_reshape_copy.default", "view.default"),
+        ("permute_copy.default", "permute.default"),
+        ("transpose_copy.int", "transpose.int"),
+        ("t_copy.default", "t.default"),
+        ("diagonal_copy.default", "diagonal.default"),
+        ("unfold_copy.default", "unfold.default"),
+        ("expand_copy.default", "expand.default"),
+        ("squeeze_copy.default", "squeeze.default"),
+        ("squeeze_copy.dim", "squeeze.dim"),
+        ("squeeze_copy.dims", "squeeze.dims"),
+        ("unsqueeze_copy.default", "unsqueeze.default"),
+        ("select_copy.int", "select.int"),
+        ("slice_copy.Tensor", "slice.Tensor"),
+        ("narrow_copy.default", "narrow.default"),
+        ("split_copy.Tensor", "split.Tensor"),
+        ("split_with_sizes_copy.default", "split_with_sizes.default"),
+        ("unbind_copy.int", "unbind.int"),
+    )
 }
 
 

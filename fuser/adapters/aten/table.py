@@ -55,6 +55,7 @@ def _table() -> dict[str, Row]:
         ("compute", shapes.ROWS),
         ("compute", composites.ROWS),
         ("compute", complexes.ROWS),
+        ("compute", shapes.COPIES),
         ("view", shapes.VIEWS),
         ("view", composites.VIEWS),
         ("view", complexes.VIEWS),
@@ -99,7 +100,7 @@ def moves(name: str) -> bool:
     """True if the op is a view, a movement op, or a factory op with a tensor operand; it may have
     sizes as arguments.
     """
-    return name in shapes.VIEWS or name in shapes.ROWS or name in factories.ROWS
+    return any(name in part for part in (shapes.VIEWS, shapes.COPIES, shapes.ROWS, factories.ROWS))
 
 
 def bind(
