@@ -508,3 +508,17 @@ def test_copies_of_views_have_values_and_memory_of_their_own(dynamic: bool | Non
     memories = {t.untyped_storage().data_ptr() for t in (x, *results)}
     eager = {t.untyped_storage().data_ptr() for t in (x, *expected)}
     assert len(memories) == len(eager)
+
+
+@pytest.mark.parametrize(
+    ("x", "power"), [(torch.arange(1, 5), -1), (torch.arange(1, 5, dtype=torch.uint8), -3)]
+)
+def test_a_negative_power_of_integers_raises_as_in_torch(x: torch.Tensor, power: int) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return (x + 1) ** power * 2
+
+    torch._dynamo.reset()
+    with pytest.raises(RuntimeError, match="negative integer powers"):
+        torch.compile(f, backend="fuser")(x)
+    floats = x.double()
+    torch.testing.assert_close(torch.compile(f, backend="fuser")(floats), f(floats))

@@ -125,6 +125,8 @@ def _power(e: Emitter, a: Any, b: Any, **_: Any) -> Tensor:
             -2: lambda x, _: ops.reciprocal(ops.mul(x, x)),
         }
     exponent = b if isinstance(b, int | float) and not isinstance(b, bool) else None
+    if isinstance(exponent, int) and exponent < 0 and e.common([a, b]).kind == "Int":
+        raise Unsupported("a negative power of integers, which is an error in torch")
     if not isinstance(a, Tensor) or exponent not in short:
         return e.pointwise("pow", a, b)
     return e.pointwise(short[exponent], a, b)
