@@ -1,5 +1,7 @@
 #include "codegen/cpp.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "base/sha256.h"
 #include "codegen/cpp_expr.h"
@@ -47,29 +49,23 @@ struct CppPrinter : LanePrinter {
                     : kernel.buffers[buffer].name + " + " + wrapped(o);
   }
 
-  // Lanes of an access that exist: their number from lane 0 on, or a mask; "" if all exist.
-  struct Existing {
-    std::string count, mask;
-  };
+  // Lanes of an access that exist: their number from lane 0 on, a range, or a mask; "" if all
+  // exist.
+  enum class Lanes { Count, Range, Mask };
   template <class Access>
-  Existing existing(const Access& s, bool as_mask) {
-    Existing out;
-    if (s.count) out.count = text("(i64)", wrapped(first(s.count)));
-    if (!s.in) return as_mask ? masked(out) : out;
-    const std::string in = lane_index(s.in);
-    if (!is_uniform(s.in, true)) {
-      out = masked(out);
-      out.mask = out.mask.empty() ? in : text(wrapped(in), " & ", wrapped(out.mask));
-      return out;
-    }
-    out.count =
-        text("(", wrapped(in), " ? ", out.count.empty() ? text(lanes()) : out.count, " : 0)");
-    return as_mask ? masked(out) : out;
-  }
-  // Returns the count as a mask.
-  Existing masked(const Existing& e) const {
-    if (e.count.empty()) return e;
-    return {.count = "", .mask = text("iota<i64, ", lanes(), ">(0) < ", wrapped(e.count))};
+  std::string existing(const Access& s, Lanes as) {
+    const std::string size = std::to_string(lanes());
+    std::string count = s.count ? text("(i64)", wrapped(first(s.count))) : "", in;
+    if (s.in && is_uniform(s.in, true))
+      count = text("(", wrapped(lane_index(s.in)), " ? ", count.empty() ? size : count, " : 0)");
+    else if (s.in)
+      in = as == Lanes::Range ? range_text(s.in) : lane_index(s.in);
+    if (as == Lanes::Count || (in.empty() && count.empty())) return count;
+    std::string below = count.empty() ? "" : text("lanes_below<", size, ">(", count, ")");
+    if (as == Lanes::Range) return below.empty() ? in : text(wrapped(in), " && ", below);
+    if (!below.empty()) below += ".mask()";
+    if (in.empty() || below.empty()) return in + below;
+    return text(wrapped(in), " & ", below);
   }
 
   template <class Access>
@@ -78,20 +74,36 @@ struct CppPrinter : LanePrinter {
   }
 
   // How an access moves its lanes.
-  enum class Form { Scalar, Neighbours, Masked, Strided, Scattered };
+  enum class Form { Scalar, Neighbours, Range, Masked, Strided, Pattern, Scattered };
   template <class Access>
   Form form(const Access& s) {
     FUSER_ASSERT(s.width == 1 && !s.column, "an access of several elements in a CPU kernel");
-    const LaneShape at = shape(s.offset, true);
-    const bool lane_mask = !is_uniform(s.in, true);
+    constexpr bool is_load = std::is_same_v<Access, Load>;
+    const LaneShape at = shape(s.offset, true), in = shape(s.in, true);
+    const bool lane_mask = in.kind != LaneShape::Uniform;
     // Lanes that read one element all have it if lane 0 exists.
-    const bool lane_count = s.count && !is_uniform(s.count, true) && !std::is_same_v<Access, Load>;
+    const bool lane_count = s.count && !is_uniform(s.count, true) && !is_load;
     if (at.kind == LaneShape::Uniform && !lane_mask && !lane_count) return Form::Scalar;
-    if (at.kind != LaneShape::Linear) return Form::Scattered;
-    if (!lane_mask) return at.step->is_constant(1) ? Form::Neighbours : Form::Strided;
-    const bool masked = std::is_same_v<Access, Load> && at.step->is_constant(1);
-    return masked ? Form::Masked : Form::Scattered;
+    const bool neighbours = at.kind == LaneShape::Linear && at.step->is_constant(1);
+    if (lane_mask) {
+      if (!is_load || !neighbours) return Form::Scattered;
+      return in.kind == LaneShape::Range ? Form::Range : Form::Masked;
+    }
+    if (neighbours) return Form::Neighbours;
+    if (is_load && is_near(at, s.count != nullptr)) return Form::Pattern;
+    return at.kind == LaneShape::Linear ? Form::Strided : Form::Scattered;
   }
+
+  // Returns whether the lanes of a load are near in memory, at constant offsets, so that a few
+  // vectors and a shuffle move them. If lanes may not exist, then the last one is the farthest.
+  bool is_near(const LaneShape& at, bool counted) const {
+    const std::vector<int64_t> offsets = offsets_of(at);
+    if (offsets.empty()) return false;
+    const auto [least, most] = std::minmax_element(offsets.begin(), offsets.end());
+    if (counted && !std::is_sorted(offsets.begin(), offsets.end())) return false;
+    return *most - *least < most_vectors * lanes();
+  }
+  static constexpr int most_vectors = 4;  // read for one vector of near lanes
 
   static std::string then(const std::string& argument) {
     return argument.empty() ? "" : ", " + argument;
@@ -101,24 +113,32 @@ struct CppPrinter : LanePrinter {
     const Buffer& b = kernel.buffers[s.buffer];
     const std::string type = row(b.dtype).device, of = text("<", type, ", ", lanes(), ">(");
     const Form how = form(s);
-    const Existing e = existing(s, how == Form::Scattered || how == Form::Masked);
+    const bool masked = how == Form::Scattered || how == Form::Masked;
+    const std::string e = existing(s, masked               ? Lanes::Mask
+                                      : how == Form::Range ? Lanes::Range
+                                                           : Lanes::Count);
     switch (how) {
       case Form::Scalar: {
         std::string at = text(b.name, "[", first(s.offset), "]");
         // Every byte but 0 is true.
         if (b.dtype == DType::Bool)
           at = text("(((const u8*)", b.name, ")[", first(s.offset), "] != 0)");
-        return e.count.empty() ? at : text(wrapped(e.count), " > 0 ? ", at, " : ", type, "{}");
+        return e.empty() ? at : text(wrapped(e), " > 0 ? ", at, " : ", type, "{}");
       }
       case Form::Neighbours:
-        return text("load", of, address(s.buffer, s.offset), then(e.count), ")");
+        return text("load", of, address(s.buffer, s.offset), then(e), ")");
+      case Form::Range:
+        return text("load_range", of, address(s.buffer, s.offset), ", ", e, ")");
       case Form::Masked:
-        return text("load_where", of, address(s.buffer, s.offset), ", ", e.mask, ")");
+        return text("load_where", of, address(s.buffer, s.offset), ", ", e, ")");
+      case Form::Pattern:
+        return text("load_pattern(", address(s.buffer, s.offset), ", ",
+                    order_of(offsets_of(shape(s.offset, true))), "()", then(e), ")");
       case Form::Strided:
         return text("gather_strided", of, address(s.buffer, s.offset), ", ",
-                    first(shape(s.offset, true).step), then(e.count), ")");
+                    first(shape(s.offset, true).step), then(e), ")");
       case Form::Scattered:
-        return text("gather", of, b.name, ", ", vector_index(s.offset), then(e.mask), ")");
+        return text("gather", of, b.name, ", ", vector_index(s.offset), then(e), ")");
     }
     return {};
   }
@@ -140,26 +160,27 @@ struct CppPrinter : LanePrinter {
       return;
     }
     const Form how = form(s);
-    const Existing e = existing(s, how == Form::Scattered);
+    const std::string e = existing(s, how == Form::Scattered ? Lanes::Mask : Lanes::Count);
     const std::string vector =
         varying[s.array] ? value : text(vector_type(row(b.dtype).device), "(", value, ")");
     switch (how) {
       case Form::Scalar:
-        line(text(e.count.empty() ? "" : text("if (", e.count, " > 0) "), b.name, "[",
-                  first(s.offset), "] = ", value, ";"));
+        line(text(e.empty() ? "" : text("if (", e, " > 0) "), b.name, "[", first(s.offset),
+                  "] = ", value, ";"));
         break;
       case Form::Neighbours:
         line(text(s.cache == CachePolicy::Streaming ? "stream(" : "store(",
-                  address(s.buffer, s.offset), ", ", vector, then(e.count), ");"));
+                  address(s.buffer, s.offset), ", ", vector, then(e), ");"));
         break;
       case Form::Strided:
         line(text("scatter_strided(", address(s.buffer, s.offset), ", ",
-                  first(shape(s.offset, true).step), ", ", vector, then(e.count), ");"));
+                  first(shape(s.offset, true).step), ", ", vector, then(e), ");"));
         break;
-      case Form::Masked:  // loads alone
+      case Form::Range:  // loads alone
+      case Form::Masked:
+      case Form::Pattern:
       case Form::Scattered:
-        line(text("scatter(", b.name, ", ", vector_index(s.offset), ", ", vector, then(e.mask),
-                  ");"));
+        line(text("scatter(", b.name, ", ", vector_index(s.offset), ", ", vector, then(e), ");"));
         break;
     }
   }
@@ -171,10 +192,12 @@ struct CppPrinter : LanePrinter {
     std::string type = !s.index                        ? row(s.value->dtype).device
                        : s.value->dtype == DType::Bool ? "bool"
                                                        : index_type();
-    const bool vector = shape.kind == LaneShape::Varying;
+    const bool vector = shape.kind == LaneShape::Varying, range = shape.kind == LaneShape::Range;
     if (vector) type = vector_type(type);
+    if (range) type = text("LaneRange<", lanes(), ">");
     const std::string value = !s.index ? lane_value(s.value)
                               : vector ? lane_index(s.value)
+                              : range  ? range_text(s.value)
                                        : first(s.value);
     line(text("const ", type, " v", s.var, " = ", value, ";"));
   }

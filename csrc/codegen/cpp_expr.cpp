@@ -19,63 +19,6 @@ Expr LanePrinter::copy(Expr e) {
       scratch, e, [](Expr) -> Expr { return nullptr; }, images);
 }
 
-namespace {
-
-LaneShape varies() { return {.kind = LaneShape::Varying}; }
-
-}  // namespace
-
-LaneShape LanePrinter::shape(Expr root, bool is_index) {
-  if (!root || kernel.threads == 1) return {};
-  root = copy(root);
-  std::unordered_map<Expr, LaneShape> shapes;
-  const auto linear = [](Expr step) { return LaneShape{.kind = LaneShape::Linear, .step = step}; };
-  const auto apply = [&](Expr e) -> LaneShape {
-    bool uniform = true, simple = is_index;
-    for (Expr a : e->operands()) {
-      uniform &= shapes[a].kind == LaneShape::Uniform;
-      simple &= shapes[a].kind != LaneShape::Varying;
-    }
-    if (uniform) return {};
-    if (!simple) return varies();
-    const auto step = [&](int i) {
-      const LaneShape& s = shapes[e->args[i]];
-      return s.kind == LaneShape::Linear ? s.step : scratch.constant(0);
-    };
-    if (e->op == Op::add) return linear(scratch.add(step(0), step(1)));
-    if (e->op == Op::sub) return linear(scratch.sub(step(0), step(1)));
-    if (e->op == Op::neg) return linear(scratch.sub(scratch.constant(0), step(0)));
-    if (e->op != Op::mul) return varies();
-    const bool second = shapes[e->args[0]].kind == LaneShape::Uniform;
-    if (shapes[e->args[second ? 0 : 1]].kind != LaneShape::Uniform) return varies();
-    return linear(scratch.mul(step(second ? 1 : 0), e->args[second ? 0 : 1]));
-  };
-  visit(root, [&](Expr e) {
-    LaneShape& s = shapes[e];
-    switch (e->kind) {
-      case ExprNode::Kind::Constant:
-        break;
-      case ExprNode::Kind::Symbol:
-        if (e->is_symbol(Symbol::Thread)) s = linear(scratch.constant(1));
-        if (e->is_symbol(Symbol::Var)) s = vars[e->a];
-        break;
-      case ExprNode::Kind::Element:
-        if (varying[e->a]) s = varies();
-        break;
-      case ExprNode::Kind::Cast:
-        if (shapes[e->args[0]].kind != LaneShape::Uniform) s = varies();
-        break;
-      case ExprNode::Kind::Apply:
-        s = apply(e);
-        break;
-    }
-  });
-  LaneShape s = shapes[root];
-  if (s.kind == LaneShape::Linear && (!is_index || s.step->is_constant(0)))
-    s = is_index ? LaneShape{} : varies();
-  return s;
-}
-
 bool LanePrinter::become(int array, bool vary) {
   if (!vary || varying[array]) return false;
   varying[array] = true;
@@ -87,9 +30,9 @@ bool LanePrinter::collect(const Body& body) {
   visit(body, [&](const Stmt& stmt) {
     const auto lanes = [&](Expr e, bool is_index) { return !is_uniform(e, is_index); };
     if (const auto* s = std::get_if<Let>(&stmt.node)) {
-      const LaneShape now = shape(s->value, s->index);
+      LaneShape now = shape(s->value, s->index);
       changed |= now.kind != vars[s->var].kind;
-      vars[s->var] = now;
+      vars[s->var] = std::move(now);
     } else if (const auto* s = std::get_if<Load>(&stmt.node)) {
       changed |= become(s->array, lanes(s->offset, true) || lanes(s->in, true));
     } else if (const auto* s = std::get_if<Assign>(&stmt.node)) {
@@ -136,10 +79,34 @@ std::string LanePrinter::vector_value(Expr e) {
   return is_uniform(e, false) ? text(vector_type(row(e->dtype).device), "(", s, ")") : s;
 }
 
+std::string order_of(const std::vector<int64_t>& offsets) {
+  std::string out;
+  for (int64_t o : offsets) out += text(out.empty() ? "" : ", ", o);
+  return text("Order_<", out, ">");
+}
+
+std::string LanePrinter::range_text(Expr e) {
+  e = copy(e);
+  if (e->is_symbol(Symbol::Var)) return symbol(e);
+  if (is_uniform(e, true)) return wrapped(first(e));
+  if (e->op == Op::logical_and)
+    return text(wrapped(range_text(e->args[0])), " && ", wrapped(range_text(e->args[1])));
+  const LaneShape left = shape(e->args[0], true), right = shape(e->args[1], true);
+  const int64_t step = (right.kind == LaneShape::Linear ? right.step->value.integer : 0) -
+                       (left.kind == LaneShape::Linear ? left.step->value.integer : 0);
+  const std::string size = std::to_string(kernel.threads);
+  if (step < 0)
+    return text("lanes_below<", size, ">(", first(scratch.sub(e->args[1], e->args[0])), ")");
+  const Expr from = scratch.sub(scratch.add(e->args[0], scratch.constant(1)), e->args[1]);
+  return text("lanes_from<", size, ">(", first(from), ")");
+}
+
 std::string LanePrinter::vector_index(Expr e) {
   const LaneShape s = shape(e, true);
-  if (s.kind == LaneShape::Varying) return lane_index(e);
+  if (!s.is_scalar()) return lane_index(e);
   const std::string type = index_type();
+  if (s.kind == LaneShape::Pattern)
+    return text("pattern<", type, ">(", first(e), ", ", order_of(s.offsets), "())");
   if (s.kind == LaneShape::Uniform)
     return text(vector_type(e->dtype == DType::Bool ? "bool" : type), "(", first(e), ")");
   return text("iota<", type, ", ", kernel.threads, ">(", first(e),
@@ -154,11 +121,14 @@ std::string LanePrinter::leaf(Expr e, bool is_index) {
   const LaneShape& s = vars[e->a];
   const std::string name = symbol(e);
   if (s.kind == LaneShape::Uniform) return name;
+  if (s.kind == LaneShape::Range) return name + ".mask()";
   const bool whole = e->dtype == DType::Int64;
   const std::string type = is_index ? index_type() : "i64";
   if (s.kind == LaneShape::Linear)
     return text("iota<", type, ", ", kernel.threads, ">(", name,
                 s.step->is_constant(1) ? "" : text(", ", first(s.step)), ")");
+  if (s.kind == LaneShape::Pattern)
+    return text("pattern<", type, ">(", name, ", ", order_of(s.offsets), "())");
   // An index may be a loaded value, and a value may be an index.
   return whole ? text("to<", type, ">(", name, ")") : name;
 }
@@ -177,10 +147,23 @@ std::string LanePrinter::varying_index_op(Expr e, std::span<const std::string> a
   return index_op(e, args);
 }
 
+// Returns the text of an op within an expression that varies: a vector unless it is uniform.
+std::string LanePrinter::lane_op(Expr e, std::span<const std::string> args) {
+  const LaneShape s = shape(e, true);
+  if (s.kind == LaneShape::Uniform) return wrapped(first(e));
+  if (s.kind == LaneShape::Range) return text(wrapped(range_text(e)), ".mask()");
+  if (s.kind == LaneShape::Pattern) return vector_index(e);
+  if (!s.offsets.empty()) return text("constant_mask(", order_of(s.offsets), "())");
+  return varying_index_op(e, args);
+}
+
 // A function that rounds has one result for equal operands, in any number of lanes: a uniform value
 // is lane 0 of a vector.
 std::string LanePrinter::value_op(Expr e, std::span<const std::string> args) {
   const char* pattern = op_text(e->op, compute_dtype(e));
+  if (e->op == Op::where && e->args[0]->is_symbol(Symbol::Var) &&
+      vars[e->args[0]->a].kind == LaneShape::Range)
+    return fill(pattern, std::vector<std::string>{symbol(e->args[0]), args[1], args[2]});
   const bool rounds = row(e->op).ulp > 0.f && kind_of(compute_dtype(e)) == Kind::Float;
   if (!rounds || !is_uniform(e, false)) return fill(pattern, args);
   constexpr int fewest = 4;
@@ -195,7 +178,9 @@ std::string LanePrinter::text_of(Expr root, bool is_index) {
   root = copy(root);
   std::unordered_map<Expr, std::string> memo;
   // A linear index is printed as lane 0 where it is a scalar: first() has no lane symbol.
-  const bool scalar = is_index && shape(root, true).kind != LaneShape::Varying;
+  const LaneShape all = shape(root, is_index);
+  if (is_index && all.kind == LaneShape::Range) return text(wrapped(range_text(root)), ".mask()");
+  const bool scalar = is_index && all.is_scalar();
   visit(root, [&](Expr e) {
     std::string& s = memo[e];
     std::vector<std::string> args;
@@ -217,10 +202,7 @@ std::string LanePrinter::text_of(Expr root, bool is_index) {
         s = text("to<", row(e->dtype).device, ">(", args[0], ")");
         break;
       case ExprNode::Kind::Apply:
-        if (!is_index)
-          s = value_op(e, args);
-        else
-          s = scalar || is_uniform(e, true) ? index_op(e, args) : varying_index_op(e, args);
+        s = !is_index ? value_op(e, args) : scalar ? index_op(e, args) : lane_op(e, args);
         break;
     }
   });

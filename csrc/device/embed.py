@@ -26,9 +26,9 @@ FILES = {
     **{f"{stem}.cuh": "Both" for stem in ("math", "activation", "integer", "random", "fast_div")},
     **{f"{stem}.cuh": "Both" for stem in ("complex", "reduce", "extreme")},
     "partial.cuh": "Gpu",
-    **{f"cpu/{stem}.h": "Cpu" for stem in ("vector", "lanes", "memory", "convert", "arithmetic")},
-    **{f"cpu/{stem}.h": "Cpu" for stem in ("integer", "exponential", "math", "circular")},
-    **{f"cpu/{stem}.h": "Cpu" for stem in ("hyperbolic", "special", "complex")},
+    **{f"cpu/{stem}.h": "Cpu" for stem in ("vector", "lanes", "memory", "lane_ranges", "convert")},
+    **{f"cpu/{stem}.h": "Cpu" for stem in ("arithmetic", "integer", "exponential", "math")},
+    **{f"cpu/{stem}.h": "Cpu" for stem in ("circular", "hyperbolic", "special", "complex")},
     **{f"cpu/{stem}.h": "Cpu" for stem in ("random", "reduce", "task", "transpose")},
 }
 

@@ -62,7 +62,7 @@ def test_lanes_under_a_mask_are_loaded_as_neighbours() -> None:
         parts = [fd.from_pytorch(x) for x in inputs]
         fd.add_output(fd.ops.pad(fd.ops.cat(parts, 1), [3, 2], 0.5))
         text = statements(fd, inputs)
-        assert f"load_where<f32, {lanes_of(fd, inputs)}>(g_in0 + " in text
+        assert f"load_range<f32, {lanes_of(fd, inputs)}>(g_in0 + " in text
         assert "gather<" not in text
         exact = torch.nn.functional.pad(torch.cat(inputs, 1), [3, 2], value=0.5)
         assert torch.equal(fd.execute(inputs)[0], exact)
