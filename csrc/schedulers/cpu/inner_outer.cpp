@@ -51,7 +51,7 @@ Decision plan_cpu_inner_outer(const Problem& p, SizeHints& hints, const Device& 
   const CpuNest nest = reduction_nest(p, true);
   const int rows = ceil_pow2(at_most(nest.outer)) / enough_tasks;
   return to_plan(CpuInnerOuterPlan{
-      .lanes = cpu_lanes(p, device, cost::cpu_nest::row_registers, at_most(nest.lanes)),
+      .lanes = cpu_lanes(p, device, registers, at_most(nest.lanes)),
       .block_rows = std::clamp(rows, least_rows, most_rows)});
 }
 
