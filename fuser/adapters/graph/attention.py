@@ -1,12 +1,14 @@
-"""Attention masks that do not depend on inputs.
+"""Attention masks: those that do not depend on inputs, and those whose rows are strided.
 
 transformers computes its masks inside the graph: all true, or equivalent to is_causal. A mask keeps
-torch from using its fastest kernels, or is memory that they read for nothing.
+torch from using its fastest kernels, or is memory that they read for nothing. A mask with strided
+rows, e.g. a position bias gathered as [queries, keys, heads], leaves only the unfused ops.
 """
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator
 from types import BuiltinFunctionType
 from typing import Any
 
@@ -29,19 +31,26 @@ _OPERATORS_THAT_WRITE = {operator.setitem, operator.delitem} | {
 _MOST = 1 << 26
 
 
+_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+
+
+def _masked(module: fx.GraphModule) -> Iterator[tuple[fx.Node, fx.Node, dict[str, Any]]]:
+    """Attention nodes of a graph of Dynamo with their masks and all arguments by name."""
+    for node in module.graph.nodes:
+        if node.op == "call_function" and node.target is _ATTENTION:
+            arguments = dict(zip(_ARGUMENTS, node.args, strict=False)) | node.kwargs
+            if isinstance(mask := arguments.get("attn_mask"), fx.Node):
+                yield node, mask, arguments
+
+
 def drop_constant_masks(module: fx.GraphModule) -> None:
     """Removes masks from attention in a graph of Dynamo: a mask that is true everywhere is dropped,
     a lower triangular mask becomes is_causal.
     """
     unread: set[fx.Node] = set()
     known: dict[fx.Node, str] = {}
-    for node in module.graph.nodes:
-        if node.op != "call_function" or node.target is not _ATTENTION:
-            continue
-        names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
-        arguments = dict(zip(names, node.args, strict=False)) | node.kwargs
-        mask = arguments.get("attn_mask")
-        if not isinstance(mask, fx.Node) or arguments.get("is_causal", False) is not False:
+    for node, mask, arguments in _masked(module):
+        if arguments.get("is_causal", False) is not False:
             continue
         if mask not in known:
             makers = _makers(mask)
@@ -55,6 +64,31 @@ def drop_constant_masks(module: fx.GraphModule) -> None:
         # Remove only these nodes: torch would also remove in-place methods with unused results.
         module.graph.eliminate_dead_code(lambda node: node not in unread)
         module.recompile()
+
+
+def make_mask_rows_contiguous(module: fx.GraphModule) -> None:
+    """Copies masks whose last dim is strided, because torch's fused kernels of attention do not
+    read them. Equal copies become one later, when no op of the graph modifies a tensor.
+    """
+    strided = [found for found in _masked(module) if _has_strided_rows(found[1])]
+    for node, mask, arguments in strided:
+        with module.graph.inserting_before(node):
+            copy = module.graph.call_method("contiguous", (mask,))
+        node.args, node.kwargs = (), arguments | {"attn_mask": copy}
+    if strided:
+        module.recompile()
+
+
+def _has_strided_rows(mask: fx.Node) -> bool:
+    """True if neighbours along the last dim are not adjacent, and no dim is expanded: a copy of an
+    expanded mask could be larger than the scores.
+    """
+    example = mask.meta.get("example_value")
+    if not isinstance(example, torch.Tensor) or example.layout != torch.strided or not example.ndim:
+        return False
+    strides = [n for n in example.stride() if type(n) is int]  # a symbol would become a guard
+    rows = example.stride(-1)
+    return type(rows) is int and rows > 1 and 0 not in strides
 
 
 def _kind(mask: fx.Node, makers: list[fx.Node]) -> str:

@@ -20,7 +20,7 @@ from typing import Any, Generic, TypeVar
 from torch import fx
 
 from fuser.adapters.autograd.aot_metadata import Facts
-from fuser.adapters.graph.attention import drop_constant_masks
+from fuser.adapters.graph.attention import drop_constant_masks, make_mask_rows_contiguous
 from fuser.adapters.graph.channels_last import turn_channels_last
 from fuser.adapters.graph.constants import keep_constants
 from fuser.adapters.graph.cpu_products import choose_library
@@ -44,7 +44,7 @@ from fuser.adapters.graph.rematerialization import (
 )
 from fuser.adapters.graph.sizes import settle_sizes
 from fuser.adapters.graph.upsampling import repeat_by_views
-from fuser.adapters.graph.views import drop_views, memory_of
+from fuser.adapters.graph.views import drop_views, memory_of, merge_copies
 from fuser.adapters.nodes import results_of
 from fuser.adapters.partition import Partition, partition
 
@@ -173,6 +173,14 @@ PROGRAM_PASSES: tuple[Pass[fx.GraphModule], ...] = (
         does="drops masks that are true everywhere, makes a lower triangle is_causal",
         after="masks depend on inputs; without a mask torch selects its fastest kernels",
         reason="before AOTAutograd, which selects the attention kernel by its mask",
+    ),
+    Pass(
+        "make_mask_rows_contiguous",
+        make_mask_rows_contiguous,
+        before="the last dim of a mask may be strided, e.g. of a position bias",
+        does="copies such masks",
+        after="torch's fused kernels of attention take each mask that is not expanded",
+        reason="after drop_constant_masks, which drops some masks; before AOTAutograd as well",
     ),
 )
 
@@ -326,6 +334,14 @@ GRAPH_PASSES: tuple[Pass[GraphState], ...] = (
         does="replaces chains of views by their source or by one reshape",
         after="views that change the layout only",
         reason="last before partition, whose regions end at views",
+    ),
+    Pass(
+        "merge_copies",
+        lambda s: merge_copies(s.graph),
+        before="each layer may copy the same tensor, e.g. a mask of attention",
+        does="replaces equal copies by the first one",
+        after="a kernel writes such a copy once",
+        reason="after drop_views, which makes operands of copies equal; before partition",
     ),
     Pass(
         "pack_weights",

@@ -14,12 +14,13 @@ from torch import fx
 
 from fuser import Unsupported
 from fuser.adapters import aten
-from fuser.adapters.nodes import from_front, hint, is_view, tensor_of, writes
+from fuser.adapters.nodes import from_front, hint, is_view, reads_of, tensor_of, writes
 from fuser.adapters.torch_compat import OpOverload
 from fuser.layout import compute_tensor_descriptor
 
 # Ops that keep the row-major numbers of elements.
 RESHAPES = {torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default}
+_CLONE = torch.ops.aten.clone.default
 
 
 def drop_views(graph: fx.Graph, places: Collection[int]) -> None:
@@ -45,6 +46,22 @@ def drop_views(graph: fx.Graph, places: Collection[int]) -> None:
     output.args = (type(output.args[0])(results),)
     for node in reversed(list(graph.nodes)):
         if is_view(node) and not node.users:
+            graph.erase_node(node)
+
+
+def merge_copies(graph: fx.Graph) -> None:
+    """Merges equal copies of one tensor, e.g. of a mask that each layer copies, unless an op writes
+    to a tensor. A result of the graph keeps memory of its own.
+    """
+    if any(writes(node) for node in graph.nodes):
+        return
+    seen: dict[Any, fx.Node] = {}
+    for node in list(graph.nodes):
+        if node.target is not _CLONE or any(user.op == "output" for _, user in reads_of(node)):
+            continue
+        key = (node.args[0], *sorted(node.kwargs.items()))
+        if (first := seen.setdefault(key, node)) is not node:
+            node.replace_all_uses_with(first)
             graph.erase_node(node)
 
 

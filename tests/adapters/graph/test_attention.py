@@ -1,15 +1,16 @@
-"""fuser/adapters/graph/attention.py: masks that depend on no input."""
+"""fuser/adapters/graph/attention.py: masks that depend on no input, and masks with strided rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 
 from fuser.adapters import dynamo
-from fuser.adapters.graph.attention import drop_constant_masks
+from fuser.adapters.graph.attention import drop_constant_masks, make_mask_rows_contiguous
 
 
 def positions(n: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -137,3 +138,79 @@ def test_what_writes_in_place_stays_where_a_mask_goes() -> None:
     q, state, wanted = torch.randn(2, 2, 5, 4), torch.ones(4), torch.ones(4)
     torch.testing.assert_close(torch.compile(f, backend=dynamo.backend)(q, state), f(q, wanted))
     torch.testing.assert_close(state, wanted)
+
+
+def attended(f: Callable[..., torch.Tensor], *inputs: torch.Tensor) -> list[tuple[int, ...]]:
+    """Strides of the masks of attention in f's graph for AOTAutograd; checks f's result."""
+    found: list[tuple[int, ...]] = []
+
+    def backend(module: torch.fx.GraphModule, given: list[torch.Tensor]) -> Callable[..., object]:
+        make_mask_rows_contiguous(module)
+
+        class Masks(torch.fx.Interpreter):
+            def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+                if target is F.scaled_dot_product_attention:
+                    found.append((args[3:] or [kwargs["attn_mask"]])[0].stride())
+                return super().call_function(target, args, kwargs)
+
+        Masks(module).run(*given)
+        return dynamo.backend(module, given)
+
+    torch._dynamo.reset()
+    result = torch.compile(f, backend=backend, dynamic=False)(*inputs)
+    torch.testing.assert_close(result, f(*inputs), rtol=1e-5, atol=1e-6)
+    return found
+
+
+@pytest.mark.parametrize("by_name", [False, True])
+def test_rows_of_a_position_bias_are_contiguous(by_name: bool) -> None:
+    def f(q: torch.Tensor, table: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        bias = F.embedding(places, table).permute(2, 0, 1)[None]
+        for _ in range(2):
+            if by_name:
+                q = F.scaled_dot_product_attention(q, q, q, attn_mask=bias, scale=1.0)
+            else:
+                q = F.scaled_dot_product_attention(q, q, q, bias, 0.0)
+        return q
+
+    torch.manual_seed(0)
+    q, places = torch.randn(2, 4, 6, 8), torch.randint(0, 9, (6, 6))
+    assert attended(f, q, torch.randn(9, 4), places) == [(144, 36, 6, 1)] * 2
+
+
+def test_rows_of_a_bias_of_symbolic_size_are_contiguous() -> None:
+    def f(q: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, q, q, (bias * 2).permute(2, 0, 1))
+
+    torch._dynamo.reset()
+    run = torch.compile(f, backend=dynamo.backend, dynamic=True)
+    torch.manual_seed(0)
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        for n in (6, 9, 13):
+            q, bias = torch.randn(2, 4, n, 8), torch.randn(n, n, 4)
+            torch.testing.assert_close(run(q, bias), f(q, bias), rtol=1e-5, atol=1e-6)
+
+
+def test_a_mask_is_copied_as_it_is_when_it_is_read() -> None:
+    def f(q: torch.Tensor, given: torch.Tensor) -> torch.Tensor:
+        bias = given * 1
+        y = F.scaled_dot_product_attention(q, q, q, bias.mT)
+        bias.mul_(3)
+        return F.scaled_dot_product_attention(y, q, q, bias.mT)
+
+    torch.manual_seed(0)
+    assert attended(f, torch.randn(1, 2, 5, 4), torch.randn(5, 5)) == [(5, 1)] * 2
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [lambda b: b, lambda b: b[:, :1].expand(6, 6), lambda b: b[:, :1].mT.expand(2, 4, 6, 6)],
+    ids=["contiguous", "one key", "one query"],
+)
+def test_other_masks_are_not_copied(mask: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    def f(q: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, q, q, mask(bias))
+
+    torch.manual_seed(0)
+    q, bias = torch.randn(2, 4, 6, 8), torch.randn(6, 6)
+    assert attended(f, q, bias) == [mask(bias).stride()]

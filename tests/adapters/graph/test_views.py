@@ -12,6 +12,7 @@ from fuser.adapters.graph.views import (
     bases_of_views,
     drop_views,
     laid_out,
+    merge_copies,
     owner_of,
     stride_order,
 )
@@ -174,3 +175,32 @@ def test_gaps_are_unsupported() -> None:
         stride_order(torch.empty_strided((2, 3), (4, 1)))
     with pytest.raises(Unsupported):
         stride_order(torch.empty(3).expand(2, 3))
+
+
+def test_equal_copies_are_merged_unless_they_are_results() -> None:
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x.t()
+        a, b, c = (y.clone(memory_format=torch.contiguous_format) for _ in range(3))
+        return a.sin(), b.view(-1).cos(), c.view(-1), x.clone().cos(), y.clone().cos()
+
+    x = torch.randn(3, 5)
+    module = traced(f, x)
+    expected = module(x)
+    drop_views(module.graph, range(0))
+    merge_copies(module.graph)
+    module.recompile()
+    assert left(module).count("clone") == 4
+    for a, b in zip(module(x), expected, strict=True):
+        assert a.stride() == b.stride()
+        torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+
+def test_copies_around_a_write_stay() -> None:
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        a = torch.ops.aten.clone.default(x)
+        torch.ops.aten.add_.Tensor(x, 1)
+        return a.sin(), torch.ops.aten.clone.default(x).sin()
+
+    module = traced(f, torch.ones(3))
+    merge_copies(module.graph)
+    assert left(module).count("clone") == 2
