@@ -8,6 +8,7 @@
 // 16-byte accesses at any size. Only tensors that are not contiguous over the collapsed axes (a
 // broadcast row) are read element by element.
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "cost/model.h"
@@ -94,22 +95,27 @@ Decision plan_pointwise(const Problem& p, SizeHints& hints, const Device&) {
 Plan plan_pointwise(const Problem& p, const std::vector<AxisId>& order, SizeHints& hints) {
   const Dims dims = collapse(p, order, all_accesses(p));
   int vector = pointwise_vector(p);
-  // Choose the number of collapsed dims that vectorizes the most bytes. Among equals collapse the
-  // fewest, because every collapsed dim costs divisions.
-  int collapsed = 1, best = -1;
+  // Choose the number of collapsed dims that vectorizes the most bytes, then the most stored bytes:
+  // element stores write the same sectors of L2 several times, while L1 merges element loads. Among
+  // equals collapse the fewest, because every collapsed dim costs divisions.
+  int collapsed = 1;
+  std::pair<int, int> best{-1, -1};  // bytes of all vectorized accesses, of the stores among them
   for (int m = 1; m <= static_cast<int>(dims.size()); ++m) {
     const Dims collapsed_dims = merge(dims, m);
     const AccessSet strided = strided_accesses(p, collapsed_dims.back(), hints, vector);
-    int bytes = 0;
-    for (size_t i = 0; i < p.accesses.size(); ++i)
-      if (strided.contains(i) || can_vector(p, p.accesses[i], collapsed_dims.back(), hints, vector))
-        bytes += size_of(p.accesses[i].dtype);
+    std::pair<int, int> bytes;
+    for (size_t i = 0; i < p.accesses.size(); ++i) {
+      const MemoryAccess& a = p.accesses[i];
+      if (!strided.contains(i) && !can_vector(p, a, collapsed_dims.back(), hints, vector)) continue;
+      bytes.first += size_of(a.dtype);
+      if (a.store) bytes.second += size_of(a.dtype);
+    }
     if (bytes > best) {
       best = bytes;
       collapsed = m;
     }
   }
-  if (best <= 0) {
+  if (best.first <= 0) {
     vector = 1;  // no access is vectorized: neighbouring threads take neighbouring elements
     collapsed = 1;
   }

@@ -112,6 +112,21 @@ def test_what_is_of_a_row_is_read_once_for_a_vector_in_it(length: int, set_optio
     assert torch.equal(got, (inputs[0].float() * inputs[1].float()).to(HALF))
 
 
+@pytest.mark.parametrize("rows", [8, 9])
+@pytest.mark.parametrize("length", [99, 1001])
+def test_padded_rows_are_stored_as_whole_vectors(rows: int, length: int, set_option: Any) -> None:
+    """Either the loads or the stores of a copy without the padding are vectors, of equal bytes."""
+    set_option("FUSER_HOST_DEBUG", 1)
+    inputs = [torch.randn(rows, length + 7 & ~7).to(HALF)[:, :length]]
+    fd = define(to_half, inputs)
+    plan = fd.plan(inputs)
+    assert isinstance(plan, Plan)
+    stores = 1 << 1
+    assert (plan.collapsed, plan.tail, plan.vectorized) == (2, rows % 8 > 0, stores)
+    (got,) = fd.execute(inputs)
+    assert torch.equal(got, inputs[0] * 2)
+
+
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_plans(problem: str) -> None:
     build, inputs, fields, dims = PROBLEMS[problem]
