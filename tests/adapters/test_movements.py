@@ -13,7 +13,11 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 import fuser
+from fuser import _core, _core_testing
+from fuser.adapters.partition import partition
+from fuser.adapters.region import Definition
 from fuser.adapters.report import explain_model, recording
+from tests.adapters.graphs import traced
 
 B, L, H, D = 2, 12, 4, 8
 
@@ -255,3 +259,42 @@ def test_what_is_written_into_a_permuted_tensor_is_fused() -> None:
         assert torch.equal(got, want)
         assert got.stride() == want.stride()
     assert not any(graph.left or graph.fallbacks for graph in report.graphs)
+
+
+def shifted_norm(x: Tensor, y: Tensor, z: Tensor) -> Tensor:
+    """The gradient of a shifted window's input, from those of queries, keys and values."""
+    b, h, w, c = 2, 8, 8, 16
+    x = (x + y + z).view(b, h // 4, w // 4, 4, 4, c).permute(0, 1, 3, 2, 4, 5).reshape(b, h, w, c)
+    x = torch.roll(x, (2, 3, 1), (1, -2, 0))
+    return x - x.mean(-1, keepdim=True)
+
+
+def test_a_roll_reads_each_operand_once() -> None:
+    """One access for each operand in a kernel for an H100: vectors, without masks for parts."""
+    inputs = [torch.randn(8, 16, 16) for _ in range(3)]
+    (nodes,) = partition(traced(shifted_norm, *inputs).graph).regions
+    made = Definition(nodes, [nodes[-1]])
+    device = _core.known_device(90)
+    layouts = [(list(x.shape), list(x.stride()), 0) for x in inputs]
+    (kernel,) = _core_testing.plan.plans(made.fd._builder, layouts, device, True)
+    text = kernel["cuda"].text
+    assert [text.count(f", g_in{i} + ") for i in range(3)] == [1, 1, 1]
+    assert kernel["plan"]["vectorized"] == 0b1111
+    torch._dynamo.reset()
+    got = torch.compile(shifted_norm, backend="fuser")(*inputs)
+    expected = shifted_norm(*(x.double() for x in inputs))
+    torch.testing.assert_close(got.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("size", [0, 1, 5])
+def test_rolls_by_any_shift(size: int, dynamic: bool) -> None:
+    def f(x: Tensor) -> Tensor:
+        for shift in (-7, -1, 0, 2, 5):
+            x = torch.roll(x, (shift, shift), (0, 1)) + 1
+        return x
+
+    torch._dynamo.reset()
+    x = torch.randn(size, 4, 3)
+    got = torch.compile(f, backend="fuser", dynamic=dynamic)(x)
+    torch.testing.assert_close(got, f(x), rtol=0, atol=0)

@@ -275,10 +275,24 @@ def _flip(e: Emitter, x: Tensor, dims: Sequence[int]) -> Tensor:
 def _roll(e: Emitter, x: Tensor, shifts: Any, dims: Any = ()) -> Tensor:
     moves = [shifts] if isinstance(shifts, int) else list(shifts)
     places = [dims] if isinstance(dims, int) else list(dims)
-    if places:
-        return e.ops.roll(x, moves, places)
-    flat = e.ops.roll(_flatten(e, x), moves, [0])
-    return _view(e, flat, e.sizes(x))
+    if not places:
+        flat = e.ops.roll(_flatten(e, x), moves, [0])
+        return _view(e, flat, e.sizes(x))
+    for shift, place in zip(moves, places, strict=True):
+        dim = place % x.ndim
+        x = e.ops.roll(x, [shift], [dim]) if dim == x.ndim - 1 else _rotated(e, x, shift, dim)
+    return x
+
+
+def _rotated(e: Emitter, x: Tensor, shift: Any, dim: int) -> Tensor:
+    """Rotates one dim as a slice of two copies side by side, which are an expanded dim. The
+    coordinate is then a remainder, and a kernel reads each operand once. A cat of two parts reads
+    it twice with masks, and four times if two dims are rotated, but keeps vectors along the dim.
+    """
+    size = x.size(dim)
+    start = e.ops.sub(size, e.ops.remainder(shift, e.ops.maximum(size, 1)))
+    twice = _repeat(e, x, [2 if d == dim else 1 for d in range(x.ndim)])
+    return _between(e, twice, dim, start, e.ops.add(start, size))
 
 
 def _repeat(e: Emitter, x: Tensor, repeats: Sequence[Any]) -> Tensor:
