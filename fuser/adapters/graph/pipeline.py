@@ -42,6 +42,7 @@ from fuser.adapters.graph.rematerialization import (
     number_draws,
     reduce_again_what_is_compared,
 )
+from fuser.adapters.graph.scatter_adds import gather_scatter_adds
 from fuser.adapters.graph.sizes import settle_sizes
 from fuser.adapters.graph.upsampling import repeat_by_views
 from fuser.adapters.graph.views import drop_views, memory_of, merge_copies
@@ -188,10 +189,18 @@ JOINT_PASSES: tuple[Pass[fx.Graph], ...] = (
     Pass(
         "repeat_by_views",
         repeat_by_views,
-        before="a gather may repeat elements, and its gradient add them up by index",
-        does="rewrites both as expanded views, sums or gathers",
+        before="a gather may repeat elements by an index that is known at compile time",
+        does="rewrites it as an expanded view",
+        after="no gather repeats elements of one dim",
+        reason="before the cut, which would save the index",
+    ),
+    Pass(
+        "gather_scatter_adds",
+        gather_scatter_adds,
+        before="the gradient of a gather adds elements by index",
+        does="rewrites sums of such scatters with known indices as gathers and sums",
         after="no gradient sorts indices that are known at compile time",
-        reason="before the cut: both ends of the gather are in one graph",
+        reason="before the cut: all scatters of one gradient are in one graph",
     ),
     Pass(
         "sum_one_place",
