@@ -91,7 +91,7 @@ def _reduce_away(node: fx.Node) -> None:
     places = [names.index(name) if name in names else len(args) for name in ("dim", "keepdim")]
     if max(places) >= len(args) or args[places[1]] is not True or value is None or wanted is None:
         return
-    dims = args[places[0]]
+    dims: Any = args[places[0]]
     gone = from_front(dims if isinstance(dims, list) else [dims], value.ndim)
     if not gone or list(wanted.shape) != [n for d, n in enumerate(value.shape) if d not in gone]:
         return
