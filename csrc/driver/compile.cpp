@@ -62,10 +62,6 @@ int add_groups(Specialized& s, GroupKernels kernels, OutputOrders& orders, Devic
       s.groups[of].fission.push_back(index);
     }
   };
-  if (s.groups[whole].scheduler->for_cpu) {  // caches serve uncoalesced operands
-    add_fission(whole, Fission::Split, std::move(kernels.fission));
-    return whole;
-  }
   TransposedOperands along =
       transpose_operands(s.fusion, s.groups[whole].problem, s.in_place, orders);
   if (along.kernels.empty()) {

@@ -19,7 +19,7 @@ MatchResult match_cpu_inner(const Problem& p) {
 
 Decision plan_cpu_inner(const Problem& p, SizeHints& hints, const Device& device) {
   const CpuNest nest = reduction_nest(p, true);
-  if (few_long_rows(p, nest, hints)) return UseFission{};
+  if (should_transpose_operands(p, hints) || few_long_rows(p, nest, hints)) return UseFission{};
   const CpuTasks tasks = tasks_of_reduction(p, nest, hints, device);
   return to_plan(
       CpuInnerPlan{.lanes = tasks.lanes, .task = tasks.elements, .splits = tasks.splits});

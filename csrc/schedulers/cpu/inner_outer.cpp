@@ -43,16 +43,16 @@ Decision plan_cpu_inner_outer(const Problem& p, SizeHints& hints, const Device& 
     return hints.at_most(extent_of(p, hints.exprs(), axes));
   };
   const std::optional<int> bytes = column_bytes(p);
+  if (should_transpose_operands(p, hints)) return UseFission{};
   if (!bytes ||
       static_cast<double>(at_most(reduced_axes(p)) * *bytes) > cached_columns * device.l2_bytes) {
-    FUSER_ASSERT(hints.fission() == Fission::Split, "a kernel of rows and columns without fission");
+    FUSER_ASSERT(hints.fission() != Fission::None, "a kernel of rows and columns without fission");
     return UseFission{};
   }
   const CpuNest nest = reduction_nest(p, true);
   const int rows = ceil_pow2(at_most(nest.outer)) / enough_tasks;
-  return to_plan(CpuInnerOuterPlan{
-      .lanes = cpu_lanes(p, device, registers, at_most(nest.lanes)),
-      .block_rows = std::clamp(rows, least_rows, most_rows)});
+  return to_plan(CpuInnerOuterPlan{.lanes = cpu_lanes(p, device, registers, at_most(nest.lanes)),
+                                   .block_rows = std::clamp(rows, least_rows, most_rows)});
 }
 
 Schedule schedule_cpu_inner_outer(Problem& p, const Plan& plan) {

@@ -1,8 +1,10 @@
 #include "schedulers/cpu/nest.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "fusion/kernel/reduction_phases.h"
+#include "fusion/kernel/transpose_operands.h"
 #include "schedule/cpu_schedule.h"
 #include "schedulers/cpu/schedulers.h"
 
@@ -86,6 +88,31 @@ CpuTasks tasks_of_reduction(const Problem& p, const CpuNest& nest, SizeHints& hi
           .elements = splits ? split_elements : task_elements,
           .splits = splits,
           .block_rows = rows};
+}
+
+bool should_transpose_operands(const Problem& p, SizeHints& hints) {
+  if (hints.fission() != Fission::TransposeOperands) return false;
+  const std::vector<Value>& values = p.refined.values;
+  const auto at_most = [&](const std::vector<AxisId>& axes) {
+    return hints.at_most(extent_of(p, hints.exprs(), axes));
+  };
+  if (at_most(kept_axes(p)) * at_most(reduced_axes(p)) < least_transposed) return false;
+  std::vector<bool> stored(values.size());
+  for (const Store& store : p.refined.stores)
+    if (store.access.value >= 0) stored[store.access.value] = true;
+  const PhaseUse use = phase_use(
+      {.values = values, .all = used_axes(values), .end = values.size(), .stores = [&](size_t v) {
+         return stored[v];
+       }});
+  const std::vector<size_t> across = uncoalesced_accesses(p, {});
+  return std::any_of(across.begin(), across.end(), [&](size_t i) {
+    const MemoryAccess& a = p.accesses[i];
+    if (hints.at_most(p.refined.axes[near_axis(a)].extent) < cost::cpu_pointwise::short_side)
+      return false;
+    return a.store || std::popcount(use.phases[a.index]) > 1 ||
+           hints.divides(a.strides->coefficients[p.order.back()],
+                         std::max(1, conflict_bytes / size_of(a.dtype)));
+  });
 }
 
 bool few_long_rows(const Problem& p, const CpuNest& nest, SizeHints& hints) {

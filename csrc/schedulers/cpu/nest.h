@@ -27,6 +27,9 @@ bool reduces_innermost(const fusion::Problem& problem);
 int cpu_lanes(const fusion::Problem& problem, const schedule::Device& device, int registers,
               int64_t elements);
 
+// Returns whether kernels can and should copy operands that are contiguous across the rows. Lanes
+// would gather their elements one by one: in each phase, or from lines that evict one another.
+bool should_transpose_operands(const fusion::Problem& problem, fusion::SizeHints& hints);
 // Returns whether rows of several phases are so few and long that kernel fission pays.
 bool few_long_rows(const fusion::Problem& problem, const CpuNest& nest, fusion::SizeHints& hints);
 
