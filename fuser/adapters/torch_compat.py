@@ -33,10 +33,6 @@ from torch._guards import (
     TracingContext,  # 2.11-2.14: state of a compilation by AOTAutograd
     detect_fake_mode,  # 2.11-2.14: the FakeTensorMode of values
 )
-from torch._higher_order_ops.triton_kernel_wrap import (
-    triton_kernel_wrapper_functional,  # 2.11-2.14: launch of a Triton kernel that returns copies
-    triton_kernel_wrapper_mutation,  # 2.11-2.14: launch of a Triton kernel
-)
 from torch._ops import (
     HigherOrderOperator,  # 2.11-2.14: an op on graphs, e.g. cond
     OpOverload,  # 2.11-2.14: one overload of an op, the target of a node
@@ -88,6 +84,13 @@ def replace_in_c(name: str, function: Callable[..., Any]) -> None:
 
 # Module and attribute of each name of the second group.
 LAZY = {
+    # 2.11-2.14: a launch of a Triton kernel that returns copies, and one that writes
+    "triton_kernel_wrapper_functional": (
+        "torch._higher_order_ops.triton_kernel_wrap:triton_kernel_wrapper_functional"
+    ),
+    "triton_kernel_wrapper_mutation": (
+        "torch._higher_order_ops.triton_kernel_wrap:triton_kernel_wrapper_mutation"
+    ),
     # 2.11-2.14: key of a kernel of an op, and sets of keys
     "DispatchKey": "torch._C:DispatchKey",
     "DispatchKeySet": "torch._C:DispatchKeySet",
@@ -158,6 +161,10 @@ if TYPE_CHECKING:
     from torch._functorch._aot_autograd.schemas import SerializableAOTDispatchCompiler
     from torch._functorch.aot_autograd import aot_export_joint_simple, aot_function
     from torch._functorch.partitioners import min_cut_rematerialization_partition
+    from torch._higher_order_ops.triton_kernel_wrap import (
+        triton_kernel_wrapper_functional,
+        triton_kernel_wrapper_mutation,
+    )
     from torch._inductor import codecache, cudagraph_trees, cudagraph_utils
     from torch._inductor import config as inductor_config
     from torch._inductor import utils as inductor_utils
