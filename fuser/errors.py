@@ -11,6 +11,7 @@ __all__ = [
     "BuildMismatch",
     "CompileError",
     "DTypeError",
+    "IndexRangeError",
     "InternalError",
     "LaunchError",
     "ShapeError",
@@ -39,8 +40,13 @@ class UserError(_Ruled, ValueError, RuntimeError):
     """
 
     def __new__(cls, message: str = "", *, rule: str = "") -> Self:
-        """Creates an ArgumentTypeError for a rule about Python types, also for errors from C++."""
-        wanted: Any = ArgumentTypeError if cls is UserError and rule in _TYPE_RULES else cls
+        """Creates an ArgumentTypeError for a rule about Python types, and an IndexRangeError for an
+        index, also for errors from C++."""
+        wanted: Any = cls
+        if cls is UserError and rule in _TYPE_RULES:
+            wanted = ArgumentTypeError
+        elif cls is UserError and rule == "index-range-1":
+            wanted = IndexRangeError
         error: Self = super().__new__(wanted, message)
         return error
 
@@ -57,6 +63,13 @@ class ArgumentTypeError(UserError, TypeError):
     dim, a str for a number, a tensor of a definition in place of a number.
 
     The message names the value, its expected type and the signature or what to write instead.
+    """
+
+
+class IndexRangeError(UserError, IndexError):
+    """An index tensor holds a value out of range, as Python's IndexError.
+
+    CPU kernels check the values that they use. The outputs of the failed run are undefined.
     """
 
 

@@ -9,6 +9,7 @@
 #include "bind/bind.h"
 #include "bind/text.h"
 #include "host/bandwidth.h"
+#include "host/debug.h"
 #include "host/executor.h"
 #include "host/tasks.h"
 
@@ -102,7 +103,13 @@ void bind_host(py::module_& m) {
   m.def(
       "host_run_tasks",
       [](const HostKernel& kernel, int64_t tasks, const std::vector<std::string>& values,
-         int threads) { run_tasks(kernel, tasks, LaunchValues(values).addresses.data(), threads); },
+         int threads) {
+        LaunchValues arguments(values);
+        IndexStatus status{}, *address = &status;
+        arguments.addresses.push_back(&address);
+        run_tasks(kernel, tasks, arguments.addresses.data(), threads);
+        if (status.failed) throw index_fault(status, {});
+      },
       py::arg("kernel"), py::arg("tasks"), py::arg("values"), py::kw_only(), py::arg("threads"),
       Unlocked(), "Runs the tasks of a CPU kernel; `values` are the arguments as bytes.");
   m.def("copy_bandwidth", &copy_bandwidth, py::arg("bytes"), Unlocked(),

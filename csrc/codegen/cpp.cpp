@@ -223,7 +223,12 @@ struct CppPrinter : LanePrinter {
     block(text("if (", first(s.condition), ")"), s.body);
   }
 
-  void statement(const AssertIndex&) {}
+  void statement(const AssertIndex& s) {
+    const bool whole = !s.in || is_uniform(s.in, true);
+    const std::string index = whole ? lane_value(s.index) : vector_value(s.index);
+    line(text(s.in && whole ? text("if (", first(s.in), ") ") : "", "assert_index(status, ", index,
+              ", ", first(s.extent), ", ", s.number, whole ? "" : then(lane_index(s.in)), ");"));
+  }
 
   // ---- Partial results
 
@@ -293,6 +298,13 @@ struct CppPrinter : LanePrinter {
     return is_fast_divisor(p) ? "FastDiv" : row(p.dtype).device;
   }
 
+  template <class S>
+  bool has() const {
+    bool found = false;
+    visit(kernel.body, [&](const Stmt& s) { found |= std::holds_alternative<S>(s.node); });
+    return found;
+  }
+
   std::vector<std::string> signature() const {
     std::vector<std::string> args;
     for (const Buffer& b : kernel.buffers)
@@ -303,6 +315,7 @@ struct CppPrinter : LanePrinter {
       if (!is_constant(i))
         args.push_back(text(param_type(kernel.params[i]), " ",
                             kernel.params[i].kind == Param::Kind::RngOffset ? "d" : "p", i));
+    if (has<AssertIndex>()) args.emplace_back("::fuser::IndexStatus* status");
     args.emplace_back("__INT64_TYPE__ begin");
     args.emplace_back("__INT64_TYPE__ end");
     return args;

@@ -9,7 +9,7 @@
 
 namespace fuser {
 
-constexpr uint32_t kHostAbi = 3;
+constexpr uint32_t kHostAbi = 4;
 constexpr int32_t kWarpSize = 32;
 
 // Who takes part in a barrier. Collectives are convergent: every thread of the scope arrives, or it
@@ -68,6 +68,14 @@ struct HostLaunch {
   const uint32_t* thread_order;  // of a block; debug builds of plain kernels
 };
 
+// The first index of a launch that is out of range. Tasks of a CPU kernel set it, its launch raises.
+struct IndexStatus {
+  uint32_t failed;  // 1: the other fields are set
+  int32_t number;   // of the check, as in HostRuntime::check_index
+  int64_t index;
+  int64_t size;
+};
+
 // What a built object exports for kernel i under the name fuser_entry_<i>.
 struct HostEntry {
   uint32_t abi;
@@ -75,7 +83,8 @@ struct HostEntry {
   uint32_t debug;
   const char* name;
   void (*run)(const HostLaunch*);  // null in a CPU kernel
-  // Runs tasks [begin, end) of a CPU kernel; null in a kernel of the host executor.
+  // Runs tasks [begin, end) of a CPU kernel; null in a kernel of the host executor. One more
+  // argument follows those of the kernel: the address of an IndexStatus.
   void (*run_tasks)(void* const* args, int64_t begin, int64_t end);
 };
 

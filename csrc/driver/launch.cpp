@@ -10,6 +10,7 @@
 #include "base/options.h"
 #include "base/processor.h"
 #include "driver/compile.h"
+#include "host/debug.h"
 #include "host/executor.h"
 #include "host/tasks.h"
 #include "ir/fast_div.h"
@@ -99,10 +100,15 @@ int thread_count(const Arguments& arguments) {
 
 void run_on_host(const LaunchRecord& launch, const Arguments& arguments,
                  std::span<char* const> outputs, const Record& record, const ScratchMemory& scratch,
-                 void* const* parameters) {
-  if (launch.kernel->target.kind == Device::Kind::Cpu)
-    return run_tasks(launch.kernel->host, launch.shape.grid[0], parameters, thread_count(arguments),
-                     options().host_threads > 0 ? nullptr : arguments.team);
+                 void** parameters) {
+  if (launch.kernel->target.kind == Device::Kind::Cpu) {
+    IndexStatus status{}, *address = &status;
+    parameters[launch.offsets.size()] = &address;
+    run_tasks(launch.kernel->host, launch.shape.grid[0], parameters, thread_count(arguments),
+              options().host_threads > 0 ? nullptr : arguments.team);
+    if (status.failed) throw index_fault(status, launch.variant->ir.checked);
+    return;
+  }
   HostOptions host;
   host.threads = thread_count(arguments);
   for (size_t i = 0; i < 3; ++i) host.cluster[i] = static_cast<int32_t>(launch.shape.cluster[i]);
@@ -313,7 +319,7 @@ void run_launch(const LaunchRecord& launch, const Arguments& arguments,
                 std::span<char* const> outputs, const Record& record, CuStream stream,
                 const ScratchSource& scratch) {
   alignas(16) char bytes[max_argument_bytes];
-  void* parameters[max_arguments];
+  void* parameters[max_arguments + 1];
   FUSER_ASSERT(launch.bytes.size() <= max_argument_bytes && launch.offsets.size() <= max_arguments,
                "kernel ", launch.kernel->source.name, " has ", launch.offsets.size(),
                " arguments of ", launch.bytes.size(), " bytes");

@@ -1,5 +1,6 @@
 #include "host/debug.h"
 
+#include <algorithm>
 #include <cstddef>
 
 #include "host/collectives.h"
@@ -39,6 +40,11 @@ std::string place(std::span<const HostRange> ranges, const char* address, int64_
               nearest->end - nearest->begin, " bytes)");
 }
 
+std::string index_message(const IndexStatus& status) {
+  return text("index ", status.index, " is out of range for size ", status.size, "; expected ",
+              -status.size, " to ", status.size - 1);
+}
+
 }  // namespace
 
 Fault kernel_fault(const HostLaunch& launch, const HostPosition& at, const char* rule,
@@ -47,6 +53,15 @@ Fault kernel_fault(const HostLaunch& launch, const HostPosition& at, const char*
   return Fault(FaultKind::Internal, rule,
                text("kernel ", state.entry->name, ", block ", triple(at.block), ", thread ",
                     triple(at.thread), ": ", message, " (order seed ", state.options->seed, ")"));
+}
+
+Fault index_fault(const IndexStatus& status, std::span<const std::string> names) {
+  const auto number = static_cast<size_t>(status.number);
+  // One line, followed by lines about its operands.
+  const std::string name = number < names.size() ? names[number] : "execute()";
+  const size_t line = std::min(name.find('\n'), name.size());
+  return Fault(FaultKind::User, "index-range-1",
+               text(name.substr(0, line), ": ", index_message(status), name.substr(line)));
 }
 
 void check_access(const HostLaunch* launch, const HostPosition* position, const void* pointer,
@@ -82,15 +97,10 @@ void check_index(const HostLaunch* launch, const HostPosition* position, int64_t
                  int64_t size, int32_t number) {
   if (index >= -size && index < size) return;
   const std::span<const std::string> names = state_of(*launch).options->checked;
-  const std::string message = text("index ", index, " is out of range for size ", size,
-                                   "; expected ", -size, " to ", size - 1);
+  const IndexStatus status{1, number, index, size};
   if (static_cast<size_t>(number) >= names.size())
-    throw kernel_fault(*launch, *position, "index-range-1", message);
-  const std::string& name = names[number];  // one line, followed by lines about its operands
-  const size_t line = name.find('\n');
-  throw Fault(FaultKind::User, "index-range-1",
-              text(name.substr(0, line), ": ", message, name.substr(line),
-                   "\n  hint: without FUSER_HOST_DEBUG the index is clamped to the range"));
+    throw kernel_fault(*launch, *position, "index-range-1", index_message(status));
+  throw index_fault(status, names);
 }
 
 }  // namespace fuser::host

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "base/error.h"
@@ -13,6 +14,9 @@ namespace fuser::host {
 // (order seed N)".
 Fault kernel_fault(const HostLaunch& launch, const HostPosition& at, const char* rule,
                    const std::string& message);
+
+// Returns the user's error for an index out of range. names: KernelIR::checked
+Fault index_fault(const IndexStatus& status, std::span<const std::string> names);
 
 // Implement HostRuntime::check_access and check_index: return, or throw through the kernel.
 void check_access(const HostLaunch* launch, const HostPosition* position, const void* address,

@@ -235,8 +235,8 @@ struct Unpack {  // array = the elements of chunk `chunk` of a raw array
   int raw = 0;
   Expr chunk = nullptr;
 };
-// Raises an error in debug builds of the host executor unless -extent <= index < extent, if `in`
-// holds. Elsewhere it has no effect. It precedes a load that uses the index.
+// Raises an error in CPU kernels and debug builds unless -extent <= index < extent, if `in` holds.
+// GPU kernels ignore it. It precedes a load that uses the index.
 struct AssertIndex {
   Expr index = nullptr, extent = nullptr, in = nullptr;
   int number = 0;  // index into KernelIR::checked

@@ -17,6 +17,7 @@ from torch import fx
 from fuser import (
     CompileError,
     FusionDefinition,
+    IndexRangeError,
     InternalError,
     LaunchError,
     LRUCache,
@@ -301,14 +302,15 @@ def build_together(definitions: Sequence[Definition]) -> None:
 def runner(definition: Definition, instead: Callable[..., Any], strict: bool) -> Callable[..., Any]:
     """Returns the definition as a function of its arguments; in C++ unless result memory must be
     allocated first (csrc/torch/functions.h). If it fails, `instead` runs from then on, and one line
-    is logged.
+    is logged. An index out of range fails that run alone, with torch's error.
     """
     run: Any = definition.fd.execute
     if definition.autotune:
         run = tuned(definition.fd, run, list)
     failed = False
     plain = True
-    if any(MEMORY in n.meta or DONOR in n.meta for n in definition.outputs):
+    stored = any(MEMORY in n.meta or DONOR in n.meta for n in definition.outputs)
+    if stored:
         run, instead = _into_memory(definition, run, instead)
         plain = not definition.buffers
     elif all(is_number(n) for n in definition.arguments):  # no tensor determines the device
@@ -330,9 +332,14 @@ def runner(definition: Definition, instead: Callable[..., Any], strict: bool) ->
             keep_repro(repr(definition.fd), arguments, error)
         if strict or not isinstance(error, RECOVERABLE):
             raise error
+        results = None
+        if isinstance(error, IndexRangeError):
+            if stored:  # arguments may be overwritten
+                raise error
+            results = instead(*arguments)  # raises torch's error
         note_fallback(definition.nodes, error)
         failed = True
-        return instead(*arguments)
+        return instead(*arguments) if results is None else results
 
     if not plain:
         return lambda *arguments: call(list(arguments))

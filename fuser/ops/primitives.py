@@ -177,8 +177,8 @@ class Primitives(Elementwise):
         """arg[..., index[..., i, ...], ...] along `dim`. As torch.take_along_dim: the other sizes
         broadcast, the result has the type of `arg`.
 
-        A negative index counts from the end. An index out of range reads the nearest element; on
-        the CPU with FUSER_HOST_DEBUG=1 it raises UserError `index-range-1`. A float index, e.g.
+        A negative index counts from the end. An index out of range raises IndexRangeError
+        `index-range-1` on the CPU and reads the nearest element on a GPU. A float index, e.g.
         where(c, index, 0.0), is truncated; torch would raise. Raises ShapeError `take-along-axis-1`
         for another rank, `take-along-axis-2` for a dim out of range, `broadcast-1` for sizes that
         do not broadcast, `reduce-empty-1` for elements of a dim of size 0; DTypeError

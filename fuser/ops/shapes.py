@@ -141,7 +141,7 @@ class Shapes(Reductions):
         """Element `index` along `dim`, which is dropped; negative indices count from the end. As
         torch.select. An index that is a number moves no memory and gives a view as a result. A
         Scalar index is a gather: a kernel reads it element by element, and a result is a copy. A
-        Scalar out of range at run time reads the nearest element.
+        Scalar out of range at run time is as an index of take_along_axis().
 
         Raises ShapeError `select-dim` for a dim out of range, `select-1` for an index out of range,
         `squeeze-2` if the size is only known at run time.

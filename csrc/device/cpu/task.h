@@ -1,5 +1,5 @@
-// Functions that only the printer of CPU kernels calls: divided indices, masked partial results,
-// and partial results that tasks hand to each other.
+// Functions that only the printer of CPU kernels calls: divided and asserted indices, masked partial
+// results, and partial results that tasks hand to each other.
 #pragma once
 
 //@ fast_div_ : Vec
@@ -16,6 +16,45 @@ DEVICE Vec<i32, N> fast_div_(Vec<i32, N> x, FastDiv d) {
 template <i32 N>
 DEVICE Vec<i32, N> fast_mod_(Vec<i32, N> x, FastDiv d) {
   return x - fast_div_(x, d) * Vec<i32, N>((i32)d.divisor);
+}
+
+//@ index_failed_
+// Records an index out of range. The first one of a launch stays.
+__attribute__((noinline, cold)) static void index_failed_(::fuser::IndexStatus* status, i64 index,
+                                                          i64 size, i32 number) {
+  if (__atomic_exchange_n(&status->failed, 1u, __ATOMIC_RELAXED)) return;
+  status->number = number;
+  status->index = index;
+  status->size = size;
+}
+
+//@ assert_index
+// Records an index outside of [-size, size).
+DEVICE void assert_index(::fuser::IndexStatus* status, i64 index, i64 size, i32 number) {
+  if (__builtin_expect(index < -size || index >= size, false))
+    index_failed_(status, index, size, number);
+}
+
+//@ assert_index : Vec
+// Only the lanes of `in` exist.
+template <class T, i32 N>
+DEVICE void assert_index(::fuser::IndexStatus* status, Vec<T, N> index, i64 size, i32 number,
+                         Vec<bool, N> in) {
+  if constexpr (sizeof(T) < 4) {
+    assert_index(status, cast_<i32>(index), size, number, in);
+  } else {
+    if (sizeof(T) == 4 && size > 0x7fffffff) return;
+    const Vec<bool, N> failed = (index < Vec<T, N>((T)-size) | index >= Vec<T, N>((T)size)) & in;
+    if (__builtin_expect(!any_(failed), true)) return;
+    const auto indices = lanes_(index);
+    const auto found = lanes_(failed.m);
+    for (i32 i = 0; i < N; ++i)
+      if (found.v[i]) index_failed_(status, (i64)indices.v[i], size, number);
+  }
+}
+template <class T, i32 N>
+DEVICE void assert_index(::fuser::IndexStatus* status, Vec<T, N> index, i64 size, i32 number) {
+  assert_index(status, index, size, number, Vec<bool, N>(true));
 }
 
 //@ select_state_ : Vec

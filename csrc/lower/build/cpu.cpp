@@ -159,12 +159,18 @@ void Builder::emit(Body& body, ValueId v, Known& known) {
   }
   const MemoryAccess& a = problem.accesses[i];
   const bool of_lanes = ((value.axes | axes_of(problem, a)) & axes[L]) != 0;
+  const Expr in = place(within(kernel, a.in, known));
+  const Expr count = rest && of_lanes ? exprs().sub(rest, lane()) : nullptr;
+  if (is_loaded(a)) {
+    const Expr exists = count ? exprs().apply(Op::lt, {constant(0), count}) : nullptr;
+    check_indices(problem, kernel, body, a, both(exprs(), exists, in), known, placed);
+  }
   body.push_back({Load{.array = array_of_access[i],
                        .element = constant(0),
                        .buffer = a.buffer,
                        .offset = place(offset_of(kernel, a, known)),
-                       .in = place(within(kernel, a.in, known)),
-                       .count = rest && of_lanes ? exprs().sub(rest, lane()) : nullptr}});
+                       .in = in,
+                       .count = count}});
   known[v] = exprs().element(array_of_access[i], constant(0), a.dtype);
 }
 

@@ -10,8 +10,8 @@ Adapters look up torch ops by the name of an overload ("aten.add.Tensor"):
 A row is one line if fd.ops has an equivalent op; each file of this folder holds the rows of one
 subject. Shapes and types of results are torch's.
 
-Kernels do not raise errors about data. Integer division by zero gives -1 with the dividend as
-remainder, an index out of range reads the nearest element; torch raises on the CPU.
+CPU kernels raise an error for an index out of range; on GPUs it reads the nearest element. Integer
+division by zero gives -1 with the dividend as remainder; torch raises on the CPU.
 """
 
 from fuser.adapters.aten.decompositions import decompositions
