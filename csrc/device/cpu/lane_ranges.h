@@ -72,15 +72,7 @@ DEVICE void load_range_(Vec<T, N>& r, const T* p, LaneRange<N> in) {
 #if SIMD_BYTES == 64
   else if constexpr (sizeof(r.v) >= 16) {
     const u64 mask = first_lanes_<N>(in.within_(in.end)) & ~first_lanes_<N>(in.within_(in.first));
-    const Raw_<T, N>& at = *(const Raw_<T, N>*)p;
-    if constexpr (sizeof(T) == 8)
-      asm("vmovdqu64 %1, %0%{%2%}%{z%}" : "=v"(r.v) : "m"(at), "Yk"((u8)mask));
-    else if constexpr (sizeof(T) == 4)
-      asm("vmovdqu32 %1, %0%{%2%}%{z%}" : "=v"(r.v) : "m"(at), "Yk"((u16)mask));
-    else if constexpr (sizeof(T) == 2)
-      asm("vmovdqu16 %1, %0%{%2%}%{z%}" : "=v"(r.v) : "m"(at), "Yk"((u32)mask));
-    else
-      asm("vmovdqu8 %1, %0%{%2%}%{z%}" : "=v"(r.v) : "m"(at), "Yk"(mask));
+    load_masked_(r, p, mask);
     return;
   }
 #endif

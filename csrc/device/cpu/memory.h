@@ -70,6 +70,23 @@ DEVICE u64 first_lanes_(i64 count) {
   return count <= 0 ? 0 : ~(u64)0 >> (64 - count);
 }
 
+//@ load_masked_
+// The elements p[i] of the lanes of a mask, 0 in others; one register.
+#if SIMD_BYTES == 64
+template <class T, i32 N>
+DEVICE void load_masked_(Vec<T, N>& r, const T* p, u64 mask) {
+  const Raw_<T, N>& at = *(const Raw_<T, N>*)p;
+  if constexpr (sizeof(T) == 8)
+    asm("vmovdqu64 %1, %0%{%2%}%{z%}" : "=v"(r.v) : "m"(at), "Yk"((u8)mask));
+  else if constexpr (sizeof(T) == 4)
+    asm("vmovdqu32 %1, %0%{%2%}%{z%}" : "=v"(r.v) : "m"(at), "Yk"((u16)mask));
+  else if constexpr (sizeof(T) == 2)
+    asm("vmovdqu16 %1, %0%{%2%}%{z%}" : "=v"(r.v) : "m"(at), "Yk"((u32)mask));
+  else
+    asm("vmovdqu8 %1, %0%{%2%}%{z%}" : "=v"(r.v) : "m"(at), "Yk"(mask));
+}
+#endif
+
 //@ lane_mask_
 // -1 in the first `count` lanes, which are as wide as T, for instructions that take such masks.
 template <class T, i32 N>
@@ -89,16 +106,7 @@ DEVICE void load_some_(Vec<T, N>& r, const T* p, i64 count) {
   }
 #if SIMD_BYTES == 64
   else if constexpr (sizeof(r.v) >= 16) {
-    const u64 mask = first_lanes_<N>(count);
-    const Raw_<T, N>& at = *(const Raw_<T, N>*)p;
-    if constexpr (sizeof(T) == 8)
-      asm("vmovdqu64 %1, %0%{%2%}%{z%}" : "=v"(r.v) : "m"(at), "Yk"((u8)mask));
-    else if constexpr (sizeof(T) == 4)
-      asm("vmovdqu32 %1, %0%{%2%}%{z%}" : "=v"(r.v) : "m"(at), "Yk"((u16)mask));
-    else if constexpr (sizeof(T) == 2)
-      asm("vmovdqu16 %1, %0%{%2%}%{z%}" : "=v"(r.v) : "m"(at), "Yk"((u32)mask));
-    else
-      asm("vmovdqu8 %1, %0%{%2%}%{z%}" : "=v"(r.v) : "m"(at), "Yk"(mask));
+    load_masked_(r, p, first_lanes_<N>(count));
     return;
   }
 #elif SIMD_BYTES == 32
